@@ -1,0 +1,35 @@
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test install lint verify soak clean
+
+install: $(STAMP)
+
+# The lock holds what was tested together; as a constraint it also works where some packages do not apply.
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/privit demo
+
+lint: install
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+test: install lint
+	$(BIN)/pytest
+
+# The longer "must hold" checks; writes docs/results/verify.json.
+verify: install
+	$(BIN)/python -m benchmarks.verify
+
+# 200 private queries with every tenth client killed at a random moment.
+soak: install
+	$(BIN)/python -m benchmarks.soak
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info

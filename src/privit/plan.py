@@ -1,0 +1,222 @@
+"""Which operator stands at which site."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from privit.errors import ArtifactError, BudgetError
+from privit.operators import BY_ID, TABLE, Operator, operator, parameter_shapes
+from privit.spec import KINDS, Granularity, Shape, Spec, sites, weight_shapes
+
+EXACT = np.zeros(256, dtype=bool)
+EXACT[[o.id for o in TABLE if o.exact]] = True
+"""EXACT[id] is true where the operator counts against a budget."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """For each kind, one uint8 array of operator ids per layer, shaped like that layer's sites."""
+
+    granularity: Granularity
+    layers: dict[str, tuple[np.ndarray, ...]]
+
+    def kept(self, kind: str) -> list[int]:
+        """How many exact sites each layer keeps."""
+        return [int(EXACT[ids].sum()) for ids in self.layers[kind]]
+
+    def total(self, kind: str) -> int:
+        """How many sites the model has."""
+        return sum(ids.size for ids in self.layers[kind])
+
+    def operators(self, kind: str, layer: int) -> list[Operator]:
+        """The operators that occur in one layer, by id."""
+        return [BY_ID[int(i)] for i in np.unique(self.layers[kind][layer])]
+
+    def kept_gelu_elements(self, spec: Spec) -> int:
+        """Exact GELU-kind scalars in the whole model, whatever the granularity."""
+        per_site = {
+            "token": lambda b: b.mlp_width,
+            "element": lambda b: 1,
+            "layer": lambda b: b.mlp_width * spec.tokens,
+        }[self.granularity.gelu]
+        return sum(k * per_site(b) for k, b in zip(self.kept("gelu"), spec.blocks, strict=True))
+
+    def kept_softmax_rows(self, spec: Spec) -> int:
+        """Exact softmax rows in the whole model, whatever the granularity."""
+        per_site = {
+            "row": lambda b: 1,
+            "head": lambda b: spec.tokens,
+            "layer": lambda b: spec.tokens * b.heads,
+        }[self.granularity.softmax]
+        return sum(k * per_site(b) for k, b in zip(self.kept("softmax"), spec.blocks, strict=True))
+
+    def hash(self) -> str:
+        """sha256 over granularity, shapes and ids; equal plans have equal hashes on every machine."""
+        digest = hashlib.sha256(json.dumps(vars(self.granularity), sort_keys=True).encode())
+        for kind in KINDS:
+            for ids in self.layers[kind]:
+                digest.update(f"{kind}{ids.shape}".encode())
+                digest.update(np.ascontiguousarray(ids).tobytes())
+        return digest.hexdigest()
+
+
+def plan_from_ids(granularity: Granularity, layers: dict[str, list[np.ndarray]]) -> Plan:
+    """A plan from arrays of operator ids."""
+    return Plan(granularity, {k: tuple(np.asarray(a, dtype=np.uint8) for a in layers[k]) for k in KINDS})
+
+
+def uniform_plan(
+    spec: Spec, gelu: str = "gelu", softmax: str = "softmax", granularity: Granularity | None = None
+) -> Plan:
+    """The same operator at every site of a kind; with no names given, the untouched model."""
+    granularity = granularity or Granularity()
+    names = {"gelu": operator(gelu, "gelu"), "softmax": operator(softmax, "softmax")}
+    shapes = sites(spec, granularity)
+    return plan_from_ids(granularity, {k: [np.full(s, names[k].id) for s in shapes[k]] for k in KINDS})
+
+
+def plan_from_kept(
+    granularity: Granularity,
+    kept: dict[str, list[np.ndarray]],
+    exact: dict[str, str] | None = None,
+    stand_in: dict[str, str] | None = None,
+) -> Plan:
+    """A two-operator plan from boolean arrays: `exact` where true, `stand_in` elsewhere."""
+    exact = {"gelu": "gelu", "softmax": "softmax"} | (exact or {})
+    stand_in = {"gelu": "identity", "softmax": "squared_attn"} | (stand_in or {})
+    ids = {k: (operator(exact[k], k).id, operator(stand_in[k], k).id) for k in KINDS}
+    return plan_from_ids(granularity, {k: [np.where(m, *ids[k]) for m in kept[k]] for k in KINDS})
+
+
+def plan_from_counts(
+    spec: Spec,
+    gelu_tokens: list[int],
+    softmax_rows: list[int],
+    seed: int = 0,
+    exact: dict[str, str] | None = None,
+    stand_in: dict[str, str] | None = None,
+) -> Plan:
+    """A synthetic plan from counts per layer: the class token's sites first, the rest drawn by `seed`."""
+    granularity = Granularity()
+    shapes = sites(spec, granularity)
+    rng = np.random.default_rng(seed)
+    kept: dict[str, list[np.ndarray]] = {}
+    for kind, counts in (("gelu", gelu_tokens), ("softmax", softmax_rows)):
+        if len(counts) != spec.depth:
+            raise BudgetError(
+                f"{len(counts)} {kind} counts given, but the model has {spec.depth} layers",
+                f"give {spec.depth} counts, separated by commas",
+            )
+        kept[kind] = [
+            _first_sites(s, n, rng, spec, i, kind) for i, (s, n) in enumerate(zip(shapes[kind], counts))
+        ]
+    return plan_from_kept(granularity, kept, exact, stand_in)
+
+
+def _first_sites(
+    shape: Shape, count: int, rng: np.random.Generator, spec: Spec, layer: int, kind: str
+) -> np.ndarray:
+    size = int(np.prod(shape))
+    if not 0 <= count <= size:
+        raise BudgetError(
+            f"layer {layer} is asked to keep {count} {kind} sites, but it has {size}", f"give 0 to {size}"
+        )
+    order = rng.permutation(size)
+    if spec.class_token:
+        # Token 0 is the class token: index 0 of every head's row of tokens.
+        first = np.arange(0, size, shape[-1])
+        order = np.concatenate([first, order[~np.isin(order, first)]])
+    mask = np.zeros(size, dtype=bool)
+    mask[order[:count]] = True
+    return mask.reshape(shape)
+
+
+def swap_operator(plan: Plan, old: str, new: str) -> Plan:
+    """The plan with one operator replaced by another everywhere (PriViT-R: gelu by relu)."""
+    before, after = operator(old), operator(new, operator(old).kind)
+    layers = {
+        kind: [np.where(ids == before.id, after.id, ids) if kind == before.kind else ids for ids in arrays]
+        for kind, arrays in plan.layers.items()
+    }
+    return plan_from_ids(plan.granularity, layers)
+
+
+def site_budget(value: float, total: int, kind: str) -> int:
+    """A budget as a number of sites: a whole number of sites, or a share between 0 and 1 given as a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise BudgetError(
+            f"the {kind} budget is {value!r}, not a number", "give a count or a share such as 0.1"
+        )
+    count = int(value * total + 1e-9) if isinstance(value, float) and 0 <= value <= 1 else int(value)
+    if isinstance(value, float) and value > 1 and value != count:
+        raise BudgetError(
+            f"the {kind} budget is {value}, not a whole number of sites", "give a count or a share"
+        )
+    if value < 0:
+        raise BudgetError(
+            f"the {kind} budget is {value}, below zero", f"give 0 to {total}, or a share such as 0.1"
+        )
+    if count > total:
+        raise BudgetError(
+            f"budget is {count}, but the model has {total} {kind} sites",
+            f"give a share such as 0.2, or at most {total}",
+        )
+    return count
+
+
+def check_plan(spec: Spec, plan: Plan) -> None:
+    """Refuses a plan that does not belong to `spec` or names an operator of another kind."""
+    shapes = sites(spec, plan.granularity)
+    for kind in KINDS:
+        found = [ids.shape for ids in plan.layers[kind]]
+        if found != shapes[kind]:
+            raise ArtifactError(
+                f"the plan's {kind} arrays have shapes {found}, but the model's sites have {shapes[kind]}",
+                "use the plan that was made for this model",
+            )
+        for ids in plan.layers[kind]:
+            known = {o.id for o in TABLE if o.kind == kind}
+            wrong = set(np.unique(ids).tolist()) - known
+            if wrong:
+                raise ArtifactError(
+                    f"the plan has {kind} operator ids {sorted(wrong)}, which this version lacks"
+                )
+
+
+def all_weight_shapes(spec: Spec, plan: Plan) -> dict[str, Shape]:
+    """Weights of the model and parameters of every operator that the plan uses, name to shape."""
+    shapes = weight_shapes(spec)
+    for layer in range(spec.depth):
+        for kind in KINDS:
+            for entry in plan.operators(kind, layer):
+                shapes |= parameter_shapes(spec, layer, entry)
+    return shapes
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Writes the plan as packed uint8 arrays."""
+    tensors = {
+        f"{kind}.{i}": np.ascontiguousarray(a) for kind in KINDS for i, a in enumerate(plan.layers[kind])
+    }
+    save_file(tensors, str(path), metadata={"granularity": json.dumps(vars(plan.granularity))})
+
+
+def load_plan(path: Path) -> Plan:
+    """Reads what `save_plan` wrote."""
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            granularity = Granularity(**json.loads((file.metadata() or {})["granularity"]))
+            counts = {kind: sum(name.startswith(kind + ".") for name in file.keys()) for kind in KINDS}
+            layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS}
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise ArtifactError(
+            f"{path.name} is not a readable plan: {error}", "export the artifact again"
+        ) from error
+    return plan_from_ids(granularity, layers)

@@ -1,0 +1,1 @@
+"""Serving: jax and spu live here. Nothing of train/ is imported."""

@@ -1,0 +1,172 @@
+"""What a vision transformer is made of: sizes, sites and the shapes of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from privit.errors import RequestError
+
+Pooling = Literal["cls", "mean"]
+GeluVariant = Literal["erf", "tanh"]
+Shape = tuple[int, ...]
+
+KINDS = ("gelu", "softmax")
+"""The kinds of nonlinearity that have sites, in the order in which a block meets them last to first."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One encoder block; blocks may differ from each other."""
+
+    heads: int
+    mlp_width: int
+    layer_scale: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A vision transformer without its weights.
+
+    `final_norm` says whether the last LayerNorm stands before or after pooling;
+    `class_token` may be true with mean pooling (the mean then leaves it out).
+    """
+
+    image_size: int
+    patch_size: int
+    channels: int
+    width: int
+    classes: int
+    blocks: tuple[Block, ...]
+    class_token: bool = True
+    pooling: Pooling = "cls"
+    final_norm: Literal["before_pool", "after_pool"] = "before_pool"
+    norm_eps: float = 1e-6
+    gelu: GeluVariant = "erf"
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.image_size % self.patch_size:
+            problems.append(f"image size {self.image_size} is not divisible by patch size {self.patch_size}")
+        problems += [
+            f"block {i}: width {self.width} is not divisible by {block.heads} heads"
+            for i, block in enumerate(self.blocks)
+            if self.width % block.heads
+        ]
+        if self.pooling == "cls" and not self.class_token:
+            problems.append("pooling is by class token, but the model has none")
+        if not self.blocks:
+            problems.append("the model has no blocks")
+        if problems:
+            raise RequestError(
+                "; ".join(problems), "choose an image size that is a multiple of the patch size"
+            )
+
+    @property
+    def patches(self) -> int:
+        """How many patches an image is cut into."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def tokens(self) -> int:
+        """Sequence length, class token included."""
+        return self.patches + int(self.class_token)
+
+    @property
+    def patch_values(self) -> int:
+        """Values in one patch: channels x patch x patch."""
+        return self.channels * self.patch_size**2
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data from which `Spec.from_json` makes an equal spec."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Spec:
+        """The spec that `to_json` described."""
+        fields = dict(data)
+        fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
+        return cls(**fields)
+
+
+def vit_spec(
+    image_size: int, patch_size: int, width: int, depth: int, heads: int, classes: int, **changes: Any
+) -> Spec:
+    """A plain ViT with equal blocks, MLP four times as wide as the tokens unless `mlp_width` says otherwise."""
+    mlp_width = changes.pop("mlp_width", 4 * width)
+    block = Block(heads=heads, mlp_width=mlp_width, layer_scale=changes.pop("layer_scale", False))
+    channels = changes.pop("channels", 3)
+    return Spec(image_size, patch_size, channels, width, classes, (block,) * depth, **changes)
+
+
+def with_image_size(spec: Spec, image_size: int) -> Spec:
+    """The same model at another image size; position embeddings must be resampled to fit."""
+    return replace(spec, image_size=image_size)
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """How finely each kind is switched."""
+
+    gelu: Literal["token", "element", "layer"] = "token"
+    softmax: Literal["row", "head", "layer"] = "row"
+
+    def of(self, kind: str) -> str:
+        """The granularity of one kind."""
+        return str(getattr(self, kind))
+
+
+def sites(spec: Spec, granularity: Granularity) -> dict[str, list[Shape]]:
+    """For each kind, the shape of the array of sites in each layer.
+
+    gelu: token (N,), element (N, mlp_width), layer (). softmax: row (heads, N), head (heads,), layer ().
+    """
+    tokens = spec.tokens
+    gelu = {"token": lambda b: (tokens,), "element": lambda b: (tokens, b.mlp_width), "layer": lambda b: ()}
+    softmax = {"row": lambda b: (b.heads, tokens), "head": lambda b: (b.heads,), "layer": lambda b: ()}
+    return {
+        "gelu": [gelu[granularity.gelu](block) for block in spec.blocks],
+        "softmax": [softmax[granularity.softmax](block) for block in spec.blocks],
+    }
+
+
+def weight_shapes(spec: Spec) -> dict[str, Shape]:
+    """Name and shape of every weight, in torch's (out, in) layout, in a fixed order.
+
+    The position embedding always has a row per token; a model that embeds no position
+    for its class token has zeros there. Parameters of operators are not among these.
+    """
+    width = spec.width
+    shapes: dict[str, Shape] = {"patch.weight": (width, spec.patch_values), "patch.bias": (width,)}
+    if spec.class_token:
+        shapes["class_token"] = (width,)
+    shapes["position"] = (spec.tokens, width)
+    for i, block in enumerate(spec.blocks):
+        at = f"blocks.{i}."
+        shapes |= {
+            at + "norm1.weight": (width,),
+            at + "norm1.bias": (width,),
+            at + "qkv.weight": (3 * width, width),
+            at + "qkv.bias": (3 * width,),
+            at + "out.weight": (width, width),
+            at + "out.bias": (width,),
+            at + "norm2.weight": (width,),
+            at + "norm2.bias": (width,),
+            at + "up.weight": (block.mlp_width, width),
+            at + "up.bias": (block.mlp_width,),
+            at + "down.weight": (width, block.mlp_width),
+            at + "down.bias": (width,),
+        }
+        if block.layer_scale:
+            shapes |= {at + "scale1": (width,), at + "scale2": (width,)}
+    return shapes | {
+        "norm.weight": (width,),
+        "norm.bias": (width,),
+        "head.weight": (spec.classes, width),
+        "head.bias": (spec.classes,),
+    }

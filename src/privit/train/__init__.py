@@ -1,0 +1,1 @@
+"""Training: torch lives here. Nothing of serve/ is imported."""
