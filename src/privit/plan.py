@@ -115,7 +115,8 @@ def plan_from_counts(
                 f"give {spec.depth} counts, separated by commas",
             )
         kept[kind] = [
-            _first_sites(s, n, rng, spec, i, kind) for i, (s, n) in enumerate(zip(shapes[kind], counts))
+            _first_sites(s, n, rng, spec, i, kind)
+            for i, (s, n) in enumerate(zip(shapes[kind], counts, strict=True))
         ]
     return plan_from_kept(granularity, kept, exact, stand_in)
 
@@ -213,7 +214,8 @@ def load_plan(path: Path) -> Plan:
     try:
         with safe_open(str(path), framework="numpy") as file:
             granularity = Granularity(**json.loads((file.metadata() or {})["granularity"]))
-            counts = {kind: sum(name.startswith(kind + ".") for name in file.keys()) for kind in KINDS}
+            names = list(file.keys())
+            counts = {kind: sum(name.startswith(kind + ".") for name in names) for kind in KINDS}
             layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS}
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise ArtifactError(
