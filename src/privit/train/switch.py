@@ -203,7 +203,8 @@ class Sites(nn.Module):
         return self._by_group(x, lambda entry, piece, _: after(self._run(entry, before(piece))))
 
     def _by_group(self, flat: Tensor, run: Callable[[Operator, Tensor, Tensor], Tensor]) -> Tensor:
-        assert self.order is not None and self.inverse is not None
+        assert self.order is not None
+        assert self.inverse is not None
         sizes = [count for _, count in self.groups]
         pieces = Reorder.apply(flat, self.order, self.inverse).split(sizes, dim=1)
         places = self.order.split(sizes)

@@ -110,7 +110,7 @@ class Student(nn.Module):
         block = self.spec.blocks[layer]
         owners = {"gelu": block.mlp_width, "softmax": block.heads}[kind]
         setting = {"gelu": self.spec.gelu, "softmax": self.spec.tokens}[kind]
-        return Sites(kind, shape, owners, setting, self.exact[kind], self.stand_in[kind])  # type: ignore[arg-type]
+        return Sites(kind, shape, owners, setting, self.exact[kind], self.stand_in[kind])
 
     def forward(self, images: Tensor, observe: Observe | None = None) -> Tensor:
         """Images (B, C, S, S) to logits (B, classes)."""
@@ -123,7 +123,7 @@ class Student(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """Images (B, C, S, S) to tokens (B, N, width), the class token first."""
-        batch, channels, size, _ = images.shape
+        batch, channels, _, _ = images.shape
         patch, side = self.spec.patch_size, self.spec.image_size // self.spec.patch_size
         cut = images.reshape(batch, channels, side, patch, side, patch).permute(0, 2, 4, 1, 3, 5)
         x = self.patch(cut.reshape(batch, self.spec.patches, self.spec.patch_values))
