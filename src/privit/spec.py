@@ -97,7 +97,7 @@ class Spec:
 def vit_spec(
     image_size: int, patch_size: int, width: int, depth: int, heads: int, classes: int, **changes: Any
 ) -> Spec:
-    """A plain ViT with equal blocks; the MLP is four times as wide as the tokens unless `mlp_width` is given."""
+    """A plain ViT with equal blocks; the MLP is four times as wide as the tokens unless told otherwise."""
     mlp_width = changes.pop("mlp_width", 4 * width)
     block = Block(heads=heads, mlp_width=mlp_width, layer_scale=changes.pop("layer_scale", False))
     channels = changes.pop("channels", 3)
