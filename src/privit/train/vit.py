@@ -21,6 +21,11 @@ from privit.train.switch import Sites
 Observe = Callable[[str, Tensor], None]
 """Called with a name and a value at each place whose range matters (train/ranges.py)."""
 
+
+def ignore(name: str, value: Tensor) -> None:
+    """Observes nothing."""
+
+
 EXACT = {"gelu": "gelu", "softmax": "softmax"}
 STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
 
@@ -43,39 +48,46 @@ class Block(nn.Module):
         self.scale1 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
         self.scale2 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
 
-    def forward(self, x: Tensor, observe: Observe | None = None) -> Tensor:
+    def forward(self, x: Tensor, observe: Observe = ignore) -> Tensor:
         """Tokens (B, N, width) to tokens."""
-        if observe is not None:
-            observe("residual1", x)
+        observe("residual1", x)
         attended = self.attention(self.norm1(x), observe)
-        x = x + (attended if self.scale1 is None else attended * self.scale1)
-        if observe is not None:
-            observe("residual2", x)
+        attended = attended if self.scale1 is None else attended * self.scale1
+        observe("update1", attended)
+        x = x + attended
+        observe("residual2", x)
         changed = self.mlp(self.norm2(x), observe)
-        return x + (changed if self.scale2 is None else changed * self.scale2)
+        changed = changed if self.scale2 is None else changed * self.scale2
+        observe("update2", changed)
+        return x + changed
 
-    def attention(self, x: Tensor, observe: Observe | None) -> Tensor:
+    def attention(self, x: Tensor, observe: Observe) -> Tensor:
         """Tokens (B, N, width) to tokens."""
         batch, tokens, width = x.shape
-        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, N, D)
-        if self.softmax.only == "softmax" and observe is None:
+        qkv = self.qkv(x)
+        observe("qkv", qkv)
+        split = qkv.view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, N, D)
+        if self.softmax.only == "softmax" and observe is ignore:
             mixed = F.scaled_dot_product_attention(q, k, v)
         else:
             scores = (q * (1.0 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)  # (B, H, N, N)
-            if observe is not None:
-                observe("score", scores)
+            observe("score", scores)
             weights = self.softmax(scores)
-            if observe is not None:
-                observe("attention", weights)
+            observe("attention", weights)
             mixed = weights.to(v.dtype) @ v
+        observe("mixed", mixed)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
-    def mlp(self, x: Tensor, observe: Observe | None) -> Tensor:
+    def mlp(self, x: Tensor, observe: Observe) -> Tensor:
         """Tokens (B, N, width) to tokens."""
-        if observe is not None:
-            observe("hidden", self.up(x))
-        return self.gelu.between(self.up, x, self.down)
+        if observe is ignore:
+            return self.gelu.between(self.up, x, self.down)
+        hidden = self.up(x)
+        observe("hidden", hidden)
+        activated = self.gelu(hidden)
+        observe("activated", activated)
+        return self.down(activated)
 
 
 class Student(nn.Module):
@@ -112,13 +124,12 @@ class Student(nn.Module):
         setting = {"gelu": self.spec.gelu, "softmax": self.spec.tokens}[kind]
         return Sites(kind, shape, owners, setting, self.exact[kind], self.stand_in[kind])
 
-    def forward(self, images: Tensor, observe: Observe | None = None) -> Tensor:
+    def forward(self, images: Tensor, observe: Observe = ignore) -> Tensor:
         """Images (B, C, S, S) to logits (B, classes)."""
         x = self.embed(images)
         for i, block in enumerate(self.blocks):
-            x = block(x, observe and _under(f"blocks.{i}.", observe))
-        if observe is not None:
-            observe("residual", x)
+            x = block(x, _under(f"blocks.{i}.", observe))
+        observe("residual", x)
         return self.head(self.pool(x))
 
     def embed(self, images: Tensor) -> Tensor:
@@ -212,4 +223,4 @@ def _is_operator_parameter(name: str) -> bool:
 
 
 def _under(prefix: str, observe: Observe) -> Observe:
-    return lambda name, value: observe(prefix + name, value)
+    return ignore if observe is ignore else lambda name, value: observe(prefix + name, value)

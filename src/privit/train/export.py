@@ -1,0 +1,123 @@
+"""From a trained student to the artifact that server and client run."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privit.artifact import Artifact, Preprocessing, Public, load_artifact, save_artifact
+from privit.errors import ArtifactError, RequestError, WorkError
+from privit.plan import Plan, all_weight_shapes
+from privit.spec import Spec
+from privit.train.ranges import check_ranges, measure_ranges
+from privit.train.vit import Student
+
+CHECKED_IMAGES = 8
+"""On how many images the student read back must give the very same logits."""
+
+
+def export_artifact(
+    student: Student,
+    plan: Plan,
+    preprocessing: Preprocessing,
+    class_names: Sequence[str],
+    validation_images: np.ndarray | Tensor,
+    folder: Path,
+    notes: Mapping[str, Any] | None = None,
+) -> Artifact:
+    """The artifact in `folder`, with server/ and client/, as read back from disk.
+
+    Measures the ranges on `validation_images` (n, C, S, S) and refuses a model whose values the engine
+    cannot hold, before anything is written. An artifact that was in `folder` is replaced as a whole.
+    """
+    _check_request(student.spec, preprocessing, class_names, validation_images)
+    student = with_plan(student, plan)
+    ranges = measure_ranges(student, validation_images)
+    check_ranges(ranges, student.spec.width)
+    public = Public(student.spec, preprocessing, tuple(class_names), ranges, dict(notes or {}))
+    weights = {name: student.weights()[name] for name in all_weight_shapes(student.spec, plan)}
+    _refuse_foreign_folder(folder)
+    staging = folder.parent / f".{folder.name}.partial"
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        save_artifact(staging, public, plan, weights)
+        _check_logits(student, staging, validation_images)
+        shutil.rmtree(folder, ignore_errors=True)
+        staging.rename(folder)
+    except OSError as error:
+        raise WorkError(
+            f"the artifact could not be written to {folder}: {error.strerror or error}",
+            "free some space or choose a folder that you may write to",
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return load_artifact(folder)
+
+
+def with_plan(student: Student, plan: Plan) -> Student:
+    """The student frozen to `plan`; a copy, unless it already is."""
+    kinds_frozen = all(student.frozen(kind) for kind in plan.layers)
+    if kinds_frozen and student.plan().hash() == plan.hash():
+        return student
+    student = copy.deepcopy(student)
+    student.set_plan(plan)
+    return student
+
+
+def student_from_artifact(artifact: Artifact) -> Student:
+    """The student that an artifact describes; needs the server's part."""
+    if artifact.weights is None:
+        raise ArtifactError("this is a client's folder, which holds no weights", "give the server's folder")
+    student = Student(artifact.spec, artifact.plan.granularity)
+    student.set_plan(artifact.plan)
+    student.load_weights(artifact.weights)
+    return student.eval()
+
+
+def _check_request(
+    spec: Spec, preprocessing: Preprocessing, class_names: Sequence[str], images: np.ndarray | Tensor
+) -> None:
+    expected = (spec.channels, spec.image_size, spec.image_size)
+    found = (preprocessing.channels, preprocessing.size, preprocessing.size)
+    problems = []
+    if found != expected:
+        problems.append(f"preprocessing makes images of shape {found}, but the model takes {expected}")
+    if len(class_names) != spec.classes:
+        problems.append(f"{len(class_names)} class names are given, but the model has {spec.classes} classes")
+    if len(images) == 0 or tuple(images.shape[1:]) != expected:
+        problems.append(f"validation images have shape {tuple(images.shape)}, expected (n, *{expected})")
+    if problems:
+        raise RequestError("; ".join(problems), "export with the data and preprocessing of the run")
+
+
+def _refuse_foreign_folder(folder: Path) -> None:
+    """An artifact or an empty folder may be replaced; anything else is not ours to delete."""
+    if not folder.exists():
+        return
+    known = {"server", "client"}
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} - known:
+        raise RequestError(
+            f"{folder} exists and holds other things than an artifact",
+            "choose a new folder, or one that an earlier export wrote",
+        )
+
+
+def _check_logits(student: Student, folder: Path, images: np.ndarray | Tensor) -> None:
+    """What the files describe must compute what the student computes, to the bit."""
+    few = torch.as_tensor(np.asarray(images[:CHECKED_IMAGES]), dtype=torch.float32)
+    device = next(student.parameters()).device
+    again = student_from_artifact(load_artifact(folder)).to(device)
+    training = student.training
+    student.eval()
+    with torch.no_grad():
+        same = torch.equal(student(few.to(device)), again(few.to(device)))
+    student.train(training)
+    if not same:
+        raise ArtifactError("the exported model computes other logits than the student", "report this bug")
