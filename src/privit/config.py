@@ -1,0 +1,271 @@
+"""The settings of the three training stages, their presets and what can be wrong with them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
+
+from privit.errors import PrivitError, RequestError, config_error
+from privit.operators import operator
+from privit.plan import site_budget
+from privit.spec import KINDS, Granularity
+
+Augmentation = Mapping[str, Any]
+"""Settings of train/augment.py by name; empty means that images are used as they are."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What the three stages have in common.
+
+    `batch_size` is global: over all processes and accumulated steps. `schedule` moves the learning rate:
+    `step` multiplies it by `decay` every `decay_epochs`, `cosine` takes it to zero over the stage.
+    """
+
+    epochs: int = 10
+    batch_size: int = 64
+    learning_rate: float = 1e-4
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    decay: float = 0.1
+    decay_epochs: int = 30
+    warmup_epochs: int = 0
+    gradient_clip: float | None = None
+    accumulation: int = 1
+    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    workers: int = 0
+    memory_bytes: int = 4 << 30
+    augmentation: Augmentation = field(default_factory=dict)
+    seed: int = 0
+    log_steps: bool = False
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with these settings, in sentences."""
+        positive = ("epochs", "batch_size", "learning_rate", "accumulation", "decay_epochs", "memory_bytes")
+        found = [f"{n} is {getattr(self, n)}, not above zero" for n in positive if not getattr(self, n) > 0]
+        not_negative = ("weight_decay", "warmup_epochs", "workers", "seed")
+        found += [f"{n} is {getattr(self, n)}, below zero" for n in not_negative if not getattr(self, n) >= 0]
+        if self.gradient_clip is not None and not self.gradient_clip > 0:
+            found.append(f"gradient_clip is {self.gradient_clip}, not above zero")
+        if self.accumulation > 0 and self.batch_size % self.accumulation:
+            found.append(f"batch_size {self.batch_size} is not divisible by accumulation {self.accumulation}")
+        return found
+
+
+@dataclass(frozen=True)
+class TeacherConfig(TrainConfig):
+    """How a teacher is fine-tuned; the defaults are the paper's (section 4.1).
+
+    `new_head` replaces a head of another number of classes; None does so for models from timm and
+    Hugging Face, whose head is of other data, and refuses it for a local file.
+    """
+
+    epochs: int = 10
+    schedule: Literal["constant", "step", "cosine"] = "step"
+    image_size: int | None = None
+    pretrained: bool = True
+    new_head: bool | None = None
+    train_limit: int | None = None
+    validation_share: float = 0.1
+    data_seed: int = 0
+    select: Literal["best", "last"] = "best"
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with these settings, in sentences."""
+        found = super().problems()
+        if not 0 < self.validation_share < 1:
+            found.append(f"validation_share is {self.validation_share}, not between 0 and 1")
+        return found
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many exact sites of each kind may stay: a whole number of sites, or a share as a float up to 1."""
+
+    sites: dict[str, float]
+    name: str = "final"
+
+
+def keep(share: float, name: str = "final") -> Budget:
+    """The same share of every kind."""
+    return Budget(dict.fromkeys(KINDS, share), name)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How the switches of one kind are pressed down.
+
+    `penalty` is lambda at the start, `growth` is kappa. The penalty grows when the count of active
+    switches fell by less than `min_drop` (sites, or a share of all as a float below 1; 0: when it rose).
+    """
+
+    penalty: float = 3e-5
+    growth: float = 1.1
+    min_drop: float = 2
+
+
+@dataclass(frozen=True)
+class SearchConfig(TrainConfig):
+    """How weights and switches are trained together (the paper's Algorithm 1); defaults are the paper's.
+
+    `epochs` is the most that may be spent: then the plan is cut by rank, with a warning.
+    `temperature_squared` multiplies the KL term by T^2, as Hinton et al. (2015) do; the paper does not say.
+    """
+
+    epochs: int = 200
+    weight_decay: float = 0.0
+    warmup_epochs: int = 5
+    budgets: tuple[Budget, ...] = (Budget({"gelu": 0.1, "softmax": 0.1}),)
+    descents: dict[str, Descent] = field(
+        default_factory=lambda: {"gelu": Descent(min_drop=2), "softmax": Descent(min_drop=200)}
+    )
+    switch_learning_rate: float = 1e-4
+    epsilon: float = 1e-3
+    sparsify: Literal["clamp", "proximal"] = "clamp"
+    compare_with: Literal["lowest", "previous"] = "lowest"
+    binarize: Literal["rank", "threshold"] = "rank"
+    binarize_when: Literal["early", "late"] = "early"
+    kinds: tuple[str, ...] = KINDS
+    granularity: Granularity = field(default_factory=Granularity)
+    exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
+    stand_in: dict[str, str] = field(default_factory=lambda: {"gelu": "identity", "softmax": "squared_attn"})
+    start: Literal["teacher", "random"] = "teacher"
+    distill: bool = True
+    temperature: float = 4.0
+    temperature_squared: bool = True
+    max_cut_loss: float = 0.05
+    force: bool = False
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with these settings, in sentences."""
+        found = super().problems()
+        found += _kind_problems(self)
+        for budget in self.budgets:
+            found += _budget_problems(budget)
+        names = [budget.name for budget in self.budgets]
+        if not names:
+            found.append("no budget is given")
+        if len(set(names)) < len(names):
+            found.append(f"budgets share a name: {', '.join(names)}")
+        # Adam moves a switch by about its learning rate a step, so dead switches jitter by a few of them.
+        if not self.force and self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
+            found.append(
+                f"epsilon is {self.epsilon:g}, below 10 x the switch learning rate "
+                f"({self.switch_learning_rate:g}): switches that have died would still count as active; "
+                f"give at least {10 * self.switch_learning_rate:g}, or force it"
+            )
+        if not self.temperature > 0:
+            found.append(f"temperature is {self.temperature}, not above zero")
+        return found
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(TrainConfig):
+    """How the weights are trained on once the plan is frozen; the defaults are the paper's.
+
+    `swap` replaces an operator before the first step: {"gelu": "relu"} makes PriViT-R.
+    """
+
+    epochs: int = 50
+    schedule: Literal["constant", "step", "cosine"] = "cosine"
+    distill: bool = True
+    temperature: float = 4.0
+    temperature_squared: bool = True
+    swap: dict[str, str] = field(default_factory=dict)
+    select: Literal["best", "last"] = "best"
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with these settings, in sentences."""
+        found = super().problems()
+        if not self.temperature > 0:
+            found.append(f"temperature is {self.temperature}, not above zero")
+        for old, new in self.swap.items():
+            found += _refusals(lambda old=old, new=new: operator(new, operator(old).kind))
+        return found
+
+
+def _kind_problems(config: SearchConfig) -> list[str]:
+    found = [
+        f"{kind!r} is not a kind; known: {', '.join(KINDS)}" for kind in config.kinds if kind not in KINDS
+    ]
+    if not config.kinds:
+        found.append("no kind is switched, so there is nothing to search")
+    for kind in KINDS:
+        if kind not in config.descents:
+            found.append(f"no descent is given for {kind}")
+        for role, names in (("exact", config.exact), ("stand-in", config.stand_in)):
+            if kind not in names:
+                found.append(f"no {role} operator is given for {kind}")
+            else:
+                found += _refusals(lambda name=names[kind], kind=kind: operator(name, kind))
+    for kind, descent in config.descents.items():
+        if not descent.penalty > 0 or not math.isfinite(descent.penalty):
+            found.append(f"the {kind} penalty is {descent.penalty}, not above zero")
+        if not descent.growth > 1:
+            found.append(
+                f"the {kind} growth is {descent.growth}, so its penalty never grows; give more than 1"
+            )
+    return found
+
+
+def _budget_problems(budget: Budget) -> list[str]:
+    found = [
+        f"budget {budget.name!r} says nothing about {kind}" for kind in KINDS if kind not in budget.sites
+    ]
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", budget.name):
+        found.append(f"budget name {budget.name!r} cannot be a folder's; use letters, digits, . and -")
+    for kind, value in budget.sites.items():
+        # The number of sites is known only with the model; what is wrong for every model is found here.
+        found += _refusals(lambda value=value, kind=kind: site_budget(value, 1 << 62, kind))
+    return found
+
+
+def _refusals(check: Any) -> list[str]:
+    try:
+        check()
+    except PrivitError as error:
+        return [error.message]
+    return []
+
+
+Config = TypeVar("Config", bound=TrainConfig)
+
+
+def check_config(config: TrainConfig) -> None:
+    """Refuses settings that cannot work; all problems come in one error."""
+    if problems := config.problems():
+        raise config_error(problems)
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """Plain data from which `from_json` makes an equal config."""
+    data = asdict(config)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+
+
+def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:
+    """The config that `to_json` described; unknown settings are refused by name."""
+    unknown = sorted(data.keys() - {f.name for f in fields(kind)})
+    if unknown:
+        known = ", ".join(f.name for f in fields(kind))
+        raise RequestError(f"{kind.__name__} has no setting {', '.join(unknown)}", f"known: {known}")
+    values = dict(data)
+    if "budgets" in values:
+        values["budgets"] = tuple(Budget(**budget) for budget in values["budgets"])
+    if "descents" in values:
+        values["descents"] = {k: Descent(**d) for k, d in values["descents"].items()}
+    if "granularity" in values:
+        values["granularity"] = Granularity(**values["granularity"])
+    if "kinds" in values:
+        values["kinds"] = tuple(values["kinds"])
+    return kind(**values)
+
+
+def changed(config: Config, **changes: Any) -> Config:
+    """The config with some settings changed, checked."""
+    new = replace(config, **changes)
+    check_config(new)
+    return new

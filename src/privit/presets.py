@@ -1,0 +1,80 @@
+"""Named settings: the paper's, the demo's, and the five strategies of the paper's appendix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from privit.config import Descent, FinetuneConfig, SearchConfig, TeacherConfig
+from privit.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for the three stages that belong together."""
+
+    teacher: TeacherConfig
+    search: SearchConfig
+    finetune: FinetuneConfig
+
+
+# Section 4.1 of the paper; the appendix "Hyperparameter Tuning" adds the augmentation.
+PAPER = Preset(TeacherConfig(), SearchConfig(), FinetuneConfig())
+
+DIGITS = Preset(
+    TeacherConfig(
+        epochs=40,
+        learning_rate=1e-3,
+        schedule="cosine",
+        warmup_epochs=2,
+        weight_decay=0.05,
+        gradient_clip=1.0,
+        pretrained=False,
+        select="last",
+    ),
+    SearchConfig(
+        epochs=80,
+        learning_rate=5e-4,
+        switch_learning_rate=1e-2,
+        epsilon=0.1,
+        warmup_epochs=0,
+        gradient_clip=1.0,
+        descents={
+            "gelu": Descent(penalty=1e-3, growth=1.2, min_drop=0.05),
+            "softmax": Descent(penalty=1e-3, growth=1.2, min_drop=0.05),
+        },
+    ),
+    FinetuneConfig(
+        epochs=30, learning_rate=1e-3, weight_decay=0.01, warmup_epochs=1, gradient_clip=1.0, select="last"
+    ),
+)
+
+PRESETS = {"paper": PAPER, "digits": DIGITS}
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise RequestError(f"no preset is called {name!r}", f"known: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def with_strategy(base: Preset, number: int) -> Preset:
+    """One of the five strategies of the appendix "Hyperparameter Tuning", laid over a preset.
+
+    1: late binarization, penalties grow when a count falls by less than 2 GELUs / 200 softmaxes.
+    2: late, they grow only when a count rises. 3: as 2, softmax's penalty starts 20 times higher.
+    4: as 2, but each kind is binarized as it is frozen. 5: as 1, early, and 50 epochs of fine-tuning.
+    """
+    if number not in range(1, 6):
+        raise RequestError(f"there is no strategy {number}", "the paper has strategies 1 to 5")
+    drops = {"gelu": 2, "softmax": 200} if number in (1, 5) else {"gelu": 0, "softmax": 0}
+    start = base.search.descents["gelu"].penalty
+    penalties = {"gelu": start, "softmax": 20 * start if number == 3 else start}
+    descents = {
+        kind: replace(descent, penalty=penalties[kind], min_drop=drops[kind])
+        for kind, descent in base.search.descents.items()
+    }
+    when: Literal["early", "late"] = "early" if number in (4, 5) else "late"
+    search = replace(base.search, descents=descents, binarize_when=when)
+    return replace(base, search=search, finetune=replace(base.finetune, epochs=50 if number == 5 else 10))

@@ -1,0 +1,132 @@
+"""The fine-tune stage: the plan stands, the weights are trained on; and the export of what came out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.artifact import Artifact
+from privit.config import FinetuneConfig, check_config, to_json
+from privit.data import preprocess_split
+from privit.errors import RequestError
+from privit.plan import Plan, check_plan, swap_operator
+from privit.runs import Run, load_run, open_run
+from privit.train.export import export_artifact
+from privit.train.loop import Loop, Stage, make_accelerator
+from privit.train.search import cut_folder
+from privit.train.stages import (
+    Model,
+    accuracy_on_test,
+    close_run,
+    describe_plan,
+    make_feed,
+    model_hash,
+    planned_student,
+    read_model,
+    teacher_of,
+    threads,
+    write_model,
+)
+
+EXPORT_IMAGES = 1000
+"""Validation images on which an export measures fixed-point ranges."""
+
+
+class FinetuneStage(Stage):
+    """Plain training of a model whose plan is frozen."""
+
+    name = "finetune"
+
+
+def finetune(
+    search_run: Path,
+    run: Path,
+    config: FinetuneConfig | None = None,
+    budget: str | None = None,
+    plan: Plan | None = None,
+) -> dict[str, Any]:
+    """The result of training on with the plan frozen; a finished run is returned, an interrupted one goes on.
+
+    `budget` names one of the search's cuts (by default the last). With `plan`, `search_run` may
+    also be a teacher's run: its weights are trained on under that plan.
+    """
+    config = config or FinetuneConfig()
+    check_config(config)
+    source = load_run(search_run, *(("search", "teacher") if plan is not None else ("search",)))
+    start, teacher, teacher_folder = _start(source, budget, plan)
+    for old, new in config.swap.items():
+        start = Model(start.subject, swap_operator(start.plan, old, new), start.weights)
+    inputs = {"start": model_hash(start), "teacher": model_hash(teacher), "budget": budget}
+    notes = {"search": os.path.relpath(source.folder, run), "teacher": os.path.relpath(teacher_folder, run)}
+    notes |= {"data": start.subject.data["name"]}
+    accelerator = make_accelerator(config)
+    with accelerator.main_process_first():
+        opened = open_run(run, "finetune", to_json(config), inputs, threads(), notes)
+    if (finished := opened.result()) is not None:
+        return finished
+    stage = FinetuneStage(start.student(), config, config.select)
+    data = start.subject.load()
+    loop = Loop(
+        stage, make_feed(data, start.subject, config, teacher_of(teacher, config)), opened, accelerator
+    )
+    loop.go()
+    best = planned_student(start.subject.spec, start.plan, stage.best_weights)
+    result = {
+        "accuracy": accuracy_on_test(loop, best, start.subject, data),
+        "validation_accuracy": stage.best_accuracy,
+    } | describe_plan(start.plan)
+    if accelerator.is_main_process:
+        write_model(opened.folder, start.subject, start.plan, stage.best_weights)
+    return close_run(opened, result, accelerator)
+
+
+def export(run: Path, out: Path, budget: str | None = None) -> Artifact:
+    """The artifact of a finished run, written to `out`, ranges measured and round trip checked."""
+    opened = load_run(run)
+    model = _cut_of(opened, budget) if opened.stage == "search" else read_model(opened)
+    validation = model.subject.load().validation
+    chosen = np.arange(min(len(validation), EXPORT_IMAGES))
+    images = preprocess_split(validation, model.subject.preprocessing, chosen)
+    result = opened.result() or {}
+    notes = {
+        "run": opened.identity,
+        "stage": opened.stage,
+        "data": model.subject.data["name"],
+        "accuracy": result.get("accuracy"),
+        "validation_accuracy": result.get("validation_accuracy"),
+    }
+    return export_artifact(
+        model.student(),
+        model.plan,
+        model.subject.preprocessing,
+        model.subject.class_names,
+        images,
+        Path(out),
+        notes,
+    )
+
+
+def _start(source: Run, budget: str | None, plan: Plan | None) -> tuple[Model, Model, Path]:
+    """Where fine-tuning starts, whom it learns from, and that teacher's folder."""
+    if source.stage == "teacher":
+        teacher, folder = read_model(source), source.folder
+        start = teacher
+    else:
+        folder = Path(os.path.normpath(source.folder / source.description["notes"]["teacher"]))
+        teacher, start = read_model(load_run(folder, "teacher")), _cut_of(source, budget)
+    if plan is not None:
+        check_plan(start.subject.spec, plan)
+        start = Model(start.subject, plan, start.weights)
+    return start, teacher, folder
+
+
+def _cut_of(run: Run, budget: str | None) -> Model:
+    if budget is None:
+        return read_model(run)
+    known = sorted(path.name for path in (run.folder / "budgets").iterdir())
+    if budget not in known:
+        raise RequestError(f"{run.folder} has no budget {budget!r}", f"it has {', '.join(known)}")
+    return read_model(run, cut_folder(run, budget))

@@ -1,0 +1,115 @@
+"""The search stage: from a teacher and a budget to a plan and the weights that go with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.config import SearchConfig, check_config, to_json
+from privit.plan import Plan, load_plan
+from privit.runs import Run, load_run, open_run, read_arrays, read_json, write_text
+from privit.train.convert import random_weights
+from privit.train.descent import Level, SearchStage, levels_of
+from privit.train.loop import Loop, make_accelerator
+from privit.train.stages import (
+    Model,
+    Subject,
+    accuracy_on_test,
+    close_run,
+    describe_plan,
+    make_feed,
+    model_hash,
+    planned_student,
+    read_model,
+    teacher_of,
+    threads,
+    write_cut,
+    write_model,
+)
+from privit.train.vit import Student
+
+
+def search(
+    teacher_run: Path,
+    run: Path,
+    config: SearchConfig | None = None,
+    initial_weights: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, Any]:
+    """The result of a search under the config's budgets; an interrupted run goes on, a finished one is read.
+
+    `initial_weights` replace the teacher's by name; with them come the parameters of fitted stand-ins.
+    """
+    config = config or SearchConfig()
+    check_config(config)
+    source = load_run(teacher_run, "teacher")
+    teacher = read_model(source)
+    levels = levels_of(config.budgets, teacher.subject.spec, config)
+    inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
+    accelerator = make_accelerator(config)
+    with accelerator.main_process_first():
+        notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
+        opened = open_run(run, "search", to_json(config), inputs, threads(), notes)
+    if (finished := opened.result()) is not None:
+        return finished
+    stage = SearchStage(_student(teacher, config, initial_weights), config, levels, _snapshot_into(opened))
+    data = teacher.subject.load()
+    feed = make_feed(data, teacher.subject, config, teacher_of(teacher, config))
+    loop = Loop(stage, feed, opened, accelerator)
+    loop.go()
+    accelerator.wait_for_everyone()
+    budgets = {level.name: _measure(loop, opened, level, teacher.subject, data) for level in levels}
+    last = budgets[levels[-1].name]
+    if accelerator.is_main_process:
+        for text in stage.warnings:
+            print(f"warning: {text}", file=sys.stderr)
+        write_model(opened.folder, teacher.subject, stage.student.plan(), stage.student.weights())
+    result = last | {"budgets": budgets, "warnings": stage.warnings}
+    result |= {"lambda": {kind: penalty.value for kind, penalty in stage.penalties.items()}}
+    return close_run(opened, result, accelerator)
+
+
+def cut_folder(run: Run, budget: str) -> Path:
+    """Where a search keeps the plan and weights of one of its budgets."""
+    return run.folder / "budgets" / budget
+
+
+def _student(teacher: Model, config: SearchConfig, initial: Mapping[str, np.ndarray] | None) -> Student:
+    spec = teacher.subject.spec
+    student = Student(spec, config.granularity, config.exact, config.stand_in)
+    weights = teacher.weights if config.start == "teacher" else random_weights(spec, config.seed)
+    student.load_weights(dict(weights) | dict(initial or {}))
+    return student
+
+
+def _snapshot_into(run: Run) -> Any:
+    def snapshot(name: str, plan: Plan, weights: Mapping[str, np.ndarray], accuracy: float) -> None:
+        folder = cut_folder(run, name)
+        write_cut(folder, plan, weights)
+        write_text(folder / "cut.json", json.dumps({"validation_accuracy": accuracy}) + "\n")
+
+    return snapshot
+
+
+def _measure(loop: Loop, run: Run, level: Level, subject: Subject, data: Any) -> dict[str, Any]:
+    folder = cut_folder(run, level.name)
+    plan = load_plan(folder / "plan.safetensors")
+    student = planned_student(subject.spec, plan, read_arrays(folder / "weights.safetensors"))
+    figures: dict[str, Any] = {"accuracy": accuracy_on_test(loop, student, subject, data)}
+    figures |= read_json(folder / "cut.json")
+    return figures | describe_plan(plan) | {"budget": level.sites}
+
+
+def _hash(weights: Mapping[str, np.ndarray] | None) -> str | None:
+    if weights is None:
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+    return digest.hexdigest()
