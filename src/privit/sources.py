@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image
 
 from privit.errors import MissingExtra, RequestError
-from privit.images import decode_image, open_image, plain_image
+from privit.hub import hub_access
+from privit.images import decode_image, open_image
 
 HUB_NAMES = {
     "cifar10": "uoft-cs/cifar10",
@@ -80,7 +81,7 @@ class FileSource(Source):
 
 @dataclass(frozen=True)
 class TableSource(Source):
-    """A column of encoded pictures in a Hugging Face `datasets.Dataset`, decoded when asked for."""
+    """An Arrow column of encoded pictures, bytes or {bytes, path}, decoded when asked for."""
 
     column: Any = field(repr=False)
     labels: np.ndarray = field(repr=False)
@@ -88,13 +89,9 @@ class TableSource(Source):
 
     def image(self, i: int) -> Image.Image:
         """The i-th picture."""
-        value = self.column[i]
-        if isinstance(value, Image.Image):
-            return plain_image(value, f"image {i} of {self.name}")
-        data = value if isinstance(value, bytes) else value.get("bytes")
-        if data is None:
-            return open_image(value["path"])
-        return decode_image(data, f"image {i} of {self.name}")
+        value = self.column[i].as_py()
+        data = value if isinstance(value, bytes) else value["bytes"]
+        return open_image(value["path"]) if data is None else decode_image(data, f"image {i} of {self.name}")
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,8 @@ def _parquet_folder(folder: Path, paths: list[Path]) -> Sources:
 def _hub(hub_name: str, name: str) -> Sources:
     datasets = _datasets()
     try:
-        found = datasets.load_dataset(hub_name)
+        with hub_access():
+            found = datasets.load_dataset(hub_name)
     except Exception as error:  # the hub's client raises requests', httpx' and its own errors
         reason = (str(error) or type(error).__name__).splitlines()[0]
         where = (
@@ -203,7 +201,7 @@ def _tables(tables: dict[str, Any], name: str) -> Sources:
         if len(labels) and labels.min() < 0 and split != "train":
             continue
         _check_labels(labels, len(names), f"{name}, {split}")
-        splits[split] = TableSource(_encoded(table, image), labels, f"{name}, {split}")
+        splits[split] = TableSource(table.data.column(image), labels, f"{name}, {split}")
     return Sources(splits, tuple(names))
 
 
@@ -223,13 +221,6 @@ def _columns(table: Any, name: str) -> tuple[str, str]:
             "expected a column of images and an integer column called label",
         )
     return images[0], labels[0]
-
-
-def _encoded(table: Any, image: str) -> Any:
-    datasets = _datasets()
-    if type(table.features[image]).__name__ == "Image":
-        table = table.cast_column(image, datasets.Image(decode=False))
-    return table.with_format(None)[image]
 
 
 def _image_folder(folder: Path) -> Sources:
