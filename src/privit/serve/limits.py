@@ -1,0 +1,84 @@
+"""What the server allows: sessions, waiting, time and queries; and the ledger of queries on disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from privit.errors import config_error
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a server; times are in seconds, without `queries` there is no limit.
+
+    Attributes:
+        sessions: how many clients are served at once, one worker process each.
+        queue: how many more may wait for a place.
+        queries: how many queries one certificate may ever ask.
+        hello_seconds: how long a new connection may say nothing.
+        setup_seconds: how long compile, key exchange and OT may take.
+        idle_seconds: how long an open session may ask nothing.
+        query_seconds: how long one query may take.
+        grace_seconds: how long a shutdown waits for running queries.
+    """
+
+    sessions: int = 4
+    queue: int = 16
+    queries: int | None = None
+    hello_seconds: float = 10.0
+    setup_seconds: float = 300.0
+    idle_seconds: float = 600.0
+    query_seconds: float = 3600.0
+    grace_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is {value}, below zero"
+            for name, value in vars(self).items()
+            if value is not None and value < 0
+        ]
+        if self.sessions < 1:
+            problems.append("sessions is below 1: nobody could be served")
+        if problems:
+            raise config_error(problems)
+
+
+class QueryLedger:
+    """How many queries each certificate has asked, kept in one SQLite file across restarts.
+
+    A query is counted before it runs: a client that breaks off has already seen messages of the protocol.
+    """
+
+    def __init__(self, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=10)
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS asked (client TEXT PRIMARY KEY, queries INTEGER NOT NULL)"
+        )
+        path.chmod(0o600)
+
+    def asked(self, client: str) -> int:
+        """Queries so far."""
+        row = self._database.execute("SELECT queries FROM asked WHERE client = ?", (client,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def take(self, client: str, limit: int | None) -> int | None:
+        """Counts one query and gives how many are left (-1 without a limit), or None if none was left."""
+        if limit == 0:
+            return None
+        # One statement, so that two sessions of one client cannot share the last query.
+        row = self._database.execute(
+            "INSERT INTO asked VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET queries = queries + 1 "
+            "WHERE ? IS NULL OR queries < ? RETURNING queries",
+            (client, limit, limit),
+        ).fetchone()
+        if row is None:
+            return None
+        return -1 if limit is None else limit - int(row[0])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._database.close()
