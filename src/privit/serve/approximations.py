@@ -1,0 +1,226 @@
+"""Short forms of the exact functions: what each computes, and for which range.
+
+The GELU needs no range. exp, reciprocal and rsqrt are short only because the range of
+their input is public (`ranges.py`); without one, the engine's generic functions stand in their place.
+Coefficients are rounded, so that both parties compile the same program whatever their C library.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+COEFFICIENT_DIGITS = 7
+EXP_TOLERANCE = 4e-3
+ROOT_TOLERANCE = 3e-4
+RECIPROCAL_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Quartic:
+    """A monic quartic as (y + z + b)(y + c) + d with y = (z + a)^2: two products, no product with a constant.
+
+    The form is Knuth's (The Art of Computer Programming, volume 2, 4.6.4), with y completed to a square.
+    """
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+    def __call__(self, z: Array) -> Array:
+        y = jnp.square(z + self.a)
+        return (y + z + self.b) * (y + self.c) + self.d
+
+
+def monic_quartic(coefficients: tuple[float, float, float, float]) -> Quartic:
+    """The quartic z^4 + b3 z^3 + b2 z^2 + b1 z + b0, from (b3, b2, b1, b0)."""
+    b3, b2, b1, b0 = coefficients
+    a = (b3 - 1) / 4
+    # With w = z^2 + 2 a z = y - a^2, the classical form is (w + z + beta)(w + gamma) + d.
+    total = b2 - 2 * a * (2 * a + 1)
+    gamma = b1 - 2 * a * total
+    beta = total - gamma
+    return Quartic(*_rounded(a, beta - a * a, gamma - a * a, b0 - beta * gamma))
+
+
+def _rounded(*values: float) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{COEFFICIENT_DIGITS - 1}e}") for value in values)
+
+
+# -z Phi(-z) on [0, GELU_BOUND] in the sense of least maximum error, highest power first, where what lies beyond the
+# bound takes the value at the bound. GELU(x) = max(x, 0) - |x| Phi(-|x|), and |x| = 2 max(x, 0) - x.
+GELU_BOUND = 3.2
+GELU_COEFFICIENTS = (0.02125961, -0.18527355, 0.54328183, -0.5388413, 0.00166925)
+GELU_MAX_ERROR = 2e-3
+GELU_SCALE = round(GELU_COEFFICIENTS[0] ** (1 / 3), COEFFICIENT_DIGITS)
+"""The server scales the hidden values by this, which makes the quartic monic; the next weights undo it."""
+
+
+@cache
+def _gelu_quartic() -> Quartic:
+    # scale * p(u / scale) is monic because scale^3 is the leading coefficient.
+    scale, (_, p3, p2, p1, p0) = GELU_SCALE, GELU_COEFFICIENTS
+    return monic_quartic((p3 / scale**2, p2 / scale, p1, p0 * scale))
+
+
+def scaled_gelu(u: Array) -> Array:
+    """GELU_SCALE * GELU(u / GELU_SCALE) to GELU_SCALE * GELU_MAX_ERROR: two comparisons, four products."""
+    positive = jnp.maximum(u, 0.0)
+    size = jnp.minimum(positive + positive - u, GELU_BOUND * GELU_SCALE)
+    return positive + _gelu_quartic()(size)
+
+
+def gelu(x: Array) -> Array:
+    """GELU(x) to GELU_MAX_ERROR, for hidden values that no weight has scaled."""
+    return scaled_gelu(x * GELU_SCALE) * (1 / GELU_SCALE)
+
+
+@dataclass(frozen=True)
+class ShortExp:
+    """exp(x) * `factor` on [low, high] as a quartic squared `squarings` times; its input is `scale` * x."""
+
+    scale: float
+    quartic: Quartic
+    squarings: int
+    factor: float
+
+    def __call__(self, z: Array) -> Array:
+        value = self.quartic(z)
+        for _ in range(self.squarings):
+            value = jnp.square(value)
+        return value
+
+
+@cache
+def short_exp(low: float, high: float, factor: float) -> ShortExp:
+    """The shortest form whose error is below EXP_TOLERANCE * max(1, exp(x)) on [low, high].
+
+    A softmax row of mean zero has a mean exponential of at least 1, so that is an error relative to the row.
+    """
+    grid = np.linspace(low, high, 4001)
+    for squarings in range(1, 9):
+        found = _exp_form(low, high, factor, squarings)
+        value = np.asarray(_in_numpy(found, grid)) / factor
+        if np.all(np.abs(value - np.exp(grid)) <= EXP_TOLERANCE * np.maximum(1, np.exp(grid))):
+            return found
+    return found
+
+
+def _exp_form(low: float, high: float, factor: float, squarings: int) -> ShortExp:
+    power = 2**squarings
+    middle, half = (low + high) / 2, (high - low) / 2
+    nodes = [math.cos(math.pi * (2 * i + 1) / 10) for i in range(5)]
+    values = [factor ** (1 / power) * math.exp((middle + half * node) / power) for node in nodes]
+    fitted = np.polynomial.Polynomial.fit([middle + half * n for n in nodes], values, 4, domain=[low, high])
+    p0, p1, p2, p3, p4 = (float(c) for c in fitted.convert().coef)
+    (scale,) = _rounded(p4**0.25)
+    quartic = monic_quartic((p3 / scale**3, p2 / scale**2, p1 / scale, p0))
+    return ShortExp(scale, quartic, squarings, factor)
+
+
+def _in_numpy(form: ShortExp, x: np.ndarray) -> np.ndarray:
+    z, q = form.scale * x, form.quartic
+    y = (z + q.a) ** 2
+    return ((y + z + q.b) * (y + q.c) + q.d) ** 2.0**form.squarings
+
+
+@dataclass(frozen=True)
+class ShortReciprocal:
+    """1 / x on [low, high] by Goldschmidt's iteration from a Chebyshev start (both of one product with constants)."""
+
+    start_slope: float
+    start_offset: float
+    error_slope: float
+    error_shift: float
+    error_offset: float
+    steps: int
+
+    def __call__(self, x: Array) -> Array:  # (rows, 1)
+        parts = x @ jnp.array([[self.start_slope, self.error_slope]], x.dtype)  # (rows, 2)
+        value = parts[:, :1] + self.start_offset
+        error = jnp.square(parts[:, 1:] + self.error_shift) - self.error_offset
+        for step in range(self.steps):
+            if step + 1 == self.steps:
+                return value + value * error
+            # Side by side, so that the two products of a step share their rounds.
+            both = jnp.concatenate([value, error], axis=1) * jnp.concatenate([error, error], axis=1)
+            value, error = value + both[:, :1], both[:, 1:]
+        return value
+
+
+@cache
+def short_reciprocal(low: float, high: float) -> ShortReciprocal:
+    """1 / x to RECIPROCAL_TOLERANCE (relative) on [low, high]."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    centre = -middle / half
+    # 1 - x y0(x) = T2(t) / T2(centre) with t = (x - middle) / half and y0 linear.
+    size = 2 * centre * centre - 1
+    steps = 1
+    while size ** -(2.0**steps) > RECIPROCAL_TOLERANCE:
+        steps += 1
+    root = math.sqrt(2 / size)
+    return ShortReciprocal(
+        *_rounded(
+            -2 / (half * half * size), -4 * centre / (half * size), root / half, centre * root, 1 / size
+        ),
+        steps,
+    )
+
+
+@dataclass(frozen=True)
+class ShortRoot:
+    """`factor` / sqrt(x) on [low, high] by Goldschmidt's iteration from the best straight line."""
+
+    slope: float
+    offset: float
+    steps: int
+    factor: float
+
+    def __call__(self, x: Array) -> Array:  # (rows, 1)
+        scaled = x * self.slope
+        half_root = self.offset - scaled
+        root = (scaled + scaled) * half_root
+        for step in range(self.steps):
+            correction = 0.5 - root * half_root
+            if step + 1 == self.steps:
+                return half_root + half_root * correction
+            both = jnp.concatenate([root, half_root], axis=1)
+            both = both + both * jnp.concatenate([correction, correction], axis=1)
+            root, half_root = both[:, :1], both[:, 1:]
+        return half_root
+
+
+@cache
+def short_root(low: float, high: float) -> ShortRoot | None:
+    """factor / sqrt(x) to ROOT_TOLERANCE (relative) on [low, high]; None where the engine's own is as short.
+
+    The line offset - u with u = slope * x starts at 1 / (2 sqrt(u)); slope is chosen so that its
+    coefficient is one, and the result is 1 / (2 sqrt(slope x)).
+    """
+    ratio = high / low
+    # The line A - B t for 1 / sqrt(t) on [1, ratio] whose relative error has equal ripple.
+    shape = ratio + math.sqrt(ratio) + 1
+    peak, end = 2 / 3 * shape * math.sqrt(shape / 3), shape - 1
+    slope = 2 / (peak + end)
+    error, steps = slope * peak - 1, 0
+    while error > ROOT_TOLERANCE or steps == 0:
+        error, steps = 1.5 * error**2 + 0.5 * error**3, steps + 1
+        if ROOT_ROUNDS + 4 * steps >= ENGINE_ROOT_ROUNDS:
+            return None
+    # With t = x / low and u = m t, the line becomes (A - B u / m) / (2 sqrt(m)): its slope is one
+    # where B = 2 m sqrt(m).
+    m = (slope / 2) ** (2 / 3)
+    offset = slope * shape / (2 * math.sqrt(m))
+    return ShortRoot(*_rounded(m / low, offset), steps, *_rounded(0.5 * math.sqrt(low / m)))
+
+
+ROOT_ROUNDS = 3
+"""Send actions before the first step: one product with a constant, one product."""
+ENGINE_ROOT_ROUNDS = 26
+"""Send actions of the engine's rsqrt, as measured."""
