@@ -22,6 +22,9 @@ from privit.spec import Spec
 
 FORMAT_VERSION = 1
 
+PUBLIC_FILES = ("public.json", "plan.safetensors")
+WEIGHTS_FILE = "weights.safetensors"
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -71,16 +74,21 @@ class Public:
                 f"the artifact has format version {version}, but this privit reads version {FORMAT_VERSION}",
                 "upgrade privit, or export the artifact again with this version",
             )
-        preprocessing = dict(data["preprocessing"])
-        preprocessing["mean"] = tuple(preprocessing["mean"])
-        preprocessing["std"] = tuple(preprocessing["std"])
-        return cls(
-            Spec.from_json(data["spec"]),
-            Preprocessing(**preprocessing),
-            tuple(data["class_names"]),
-            dict(data["ranges"]),
-            dict(data["notes"]),
-        )
+        try:
+            preprocessing = dict(data["preprocessing"])
+            preprocessing["mean"] = tuple(preprocessing["mean"])
+            preprocessing["std"] = tuple(preprocessing["std"])
+            return cls(
+                Spec.from_json(data["spec"]),
+                Preprocessing(**preprocessing),
+                tuple(data["class_names"]),
+                dict(data["ranges"]),
+                dict(data["notes"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"public.json does not describe a model: {type(error).__name__} {error}", "export it again"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -149,19 +157,29 @@ def public_hash(public: Public, plan: Plan) -> str:
 
 
 def _write_manifest(part: Path) -> None:
-    names = sorted(
-        p.name for p in part.iterdir() if p.suffix in (".json", ".safetensors") and p.name != "manifest.json"
-    )
-    hashes = {name: _sha256(part / name) for name in names}
+    hashes = {path.name: _sha256(path) for path in _covered(part)}
     manifest = {"format_version": FORMAT_VERSION, "sha256": hashes}
     (part / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+
+
+def _covered(folder: Path) -> list[Path]:
+    """The files that are read, whose hashes the manifest must list."""
+    return [folder / name for name in (*PUBLIC_FILES, WEIGHTS_FILE) if (folder / name).is_file()]
 
 
 def _check_manifest(folder: Path) -> None:
     manifest = _read_json(folder / "manifest.json")
     if manifest.get("format_version") != FORMAT_VERSION:
         Public.from_json(manifest)  # raises with the version and what to do
-    for name, expected in manifest.get("sha256", {}).items():
+    hashes = manifest.get("sha256")
+    hashes = hashes if isinstance(hashes, dict) else {}
+    covered = {path.name for path in _covered(folder)} | set(PUBLIC_FILES)
+    if covered - hashes.keys():
+        raise ArtifactError(
+            f"{folder / 'manifest.json'} lists no hash for {', '.join(sorted(covered - hashes.keys()))}",
+            "copy the whole folder again, or export the artifact again",
+        )
+    for name, expected in hashes.items():
         path = folder / name
         if not path.is_file():
             raise ArtifactError(f"{folder} lacks {name}", "copy the whole folder again")

@@ -45,13 +45,18 @@ class Spec:
     gelu: GeluVariant = "erf"
 
     def __post_init__(self) -> None:
-        problems = []
-        if self.image_size % self.patch_size:
+        sizes = {"image size": self.image_size, "patch size": self.patch_size, "width": self.width}
+        problems = [
+            f"{name} is {size}, but at least 1 was expected" for name, size in sizes.items() if size < 1
+        ]
+        if self.channels not in (1, 3):
+            problems.append(f"{self.channels} channels: a picture has 1 (grey) or 3 (RGB)")
+        if self.patch_size > 0 and self.image_size % self.patch_size:
             problems.append(f"image size {self.image_size} is not divisible by patch size {self.patch_size}")
         problems += [
             f"block {i}: width {self.width} is not divisible by {block.heads} heads"
             for i, block in enumerate(self.blocks)
-            if self.width % block.heads
+            if block.heads < 1 or self.width % block.heads
         ]
         if self.pooling == "cls" and not self.class_token:
             problems.append("pooling is by class token, but the model has none")
@@ -59,7 +64,8 @@ class Spec:
             problems.append("the model has no blocks")
         if problems:
             raise RequestError(
-                "; ".join(problems), "choose an image size that is a multiple of the patch size"
+                "; ".join(problems),
+                "the image size must be a multiple of the patch size, and the width of the number of heads",
             )
 
     @property

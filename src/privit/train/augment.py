@@ -121,13 +121,7 @@ def _image_augmentation(config: Augmentation, preprocessing: Preprocessing) -> C
     """One normalised image (C, S, S) to another."""
     mean = torch.tensor(preprocessing.mean).view(-1, 1, 1)
     std = torch.tensor(preprocessing.std).view(-1, 1, 1)
-    policy = None
-    if config.rand_augment:
-        fill = tuple(round(255 * value) for value in preprocessing.mean)
-        policy = rand_augment_transform(
-            config.rand_augment,
-            {"img_mean": fill if len(fill) > 1 else fill * 3, "translate_const": 0.3 * preprocessing.size},
-        )
+    policy = _policy(config.rand_augment, preprocessing) if config.rand_augment else None
     erase = (
         RandomErasing(config.random_erasing, mode="pixel", device="cpu") if config.random_erasing else None
     )
@@ -147,6 +141,16 @@ def _image_augmentation(config: Augmentation, preprocessing: Preprocessing) -> C
         return erase(image.clone()) if erase is not None else image
 
     return augment
+
+
+def _policy(text: str, preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
+    """timm's RandAugment; what moves into view is filled with the mean colour."""
+    fill = tuple(round(255 * value) for value in preprocessing.mean)
+    settings = {"img_mean": fill if len(fill) == 3 else fill * 3, "translate_const": preprocessing.size * 0.3}
+    try:
+        return rand_augment_transform(text, settings)
+    except (AssertionError, ValueError, KeyError) as error:
+        raise config_error([f"augmentation: rand_augment {text!r} is not understood by timm"]) from error
 
 
 def _shifted(image: Tensor, most: int) -> Tensor:
@@ -190,9 +194,9 @@ def _smoothed(labels: Tensor, classes: int, smoothing: float) -> Tensor:
 
 @contextlib.contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Inside, Python's, numpy's and torch's global random numbers depend on `key` alone; then all is as before.
+    """Inside, the global random numbers that timm draws from (Python, numpy, torch) depend on `key` alone.
 
-    timm draws from these three.
+    Afterwards they are as before.
     """
     python, numpy = random.getstate(), np.random.get_state()
     numbers = np.random.SeedSequence(key).generate_state(3)
