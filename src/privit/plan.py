@@ -151,7 +151,7 @@ def swap_operator(plan: Plan, old: str, new: str) -> Plan:
 
 def site_budget(value: float, total: int, kind: str) -> int:
     """A budget as a number of sites: a whole number of sites, or a share between 0 and 1 given as a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         raise BudgetError(
             f"the {kind} budget is {value!r}, not a number", "give a count or a share such as 0.1"
         )
@@ -203,8 +203,9 @@ def all_weight_shapes(spec: Spec, plan: Plan) -> dict[str, Shape]:
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Writes the plan as packed uint8 arrays."""
+    # np.ascontiguousarray would turn a layer's single site, shape (), into shape (1,).
     tensors = {
-        f"{kind}.{i}": np.ascontiguousarray(a) for kind in KINDS for i, a in enumerate(plan.layers[kind])
+        f"{kind}.{i}": np.array(a, order="C") for kind in KINDS for i, a in enumerate(plan.layers[kind])
     }
     save_file(tensors, str(path), metadata={"granularity": json.dumps(vars(plan.granularity))})
 

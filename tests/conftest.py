@@ -1,0 +1,55 @@
+"""What all tests share: where the data beside the repository is, and a tiny model with its plan."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# Two cores are shared by everything that runs at the same time; more threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A test that asked the hub would depend on the network.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from privit.artifact import Preprocessing, Public
+from privit.plan import Plan, all_weight_shapes, plan_from_counts
+from privit.spec import Spec, vit_spec
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of data beside the repository."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("there is no ../shared/data beside the repository")
+    return SHARED_DATA
+
+
+@pytest.fixture
+def tiny_spec() -> Spec:
+    """A model of 2 blocks and 5 tokens for 8 x 8 grey images."""
+    return vit_spec(image_size=8, patch_size=4, width=8, depth=2, heads=2, classes=3, channels=1)
+
+
+@pytest.fixture
+def tiny_plan(tiny_spec: Spec) -> Plan:
+    """A plan that keeps some sites of either kind and uses a fitted stand-in."""
+    return plan_from_counts(tiny_spec, [2, 1], [3, 0], stand_in={"gelu": "quadratic"})
+
+
+@pytest.fixture
+def tiny_public(tiny_spec: Spec) -> Public:
+    """The public part of an artifact of the tiny model."""
+    preprocessing = Preprocessing(8, 1, (0.5,), (0.25,))
+    return Public(tiny_spec, preprocessing, ("a", "b", "c"), {"residual": 3.5}, {"seed": 0})
+
+
+@pytest.fixture
+def tiny_weights(tiny_spec: Spec, tiny_plan: Plan) -> dict[str, np.ndarray]:
+    """Random weights for the tiny model and its plan."""
+    rng = np.random.default_rng(0)
+    shapes = all_weight_shapes(tiny_spec, tiny_plan)
+    return {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
