@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import spu
+from spu import libspu
 
 from privit.artifact import load_artifact
 from privit.errors import RequestError
+from privit.serve.compile import (
+    Input,
+    client_values,
+    compile_program,
+    compiler_options_text,
+    program_of,
+    server_values,
+)
+from privit.serve.engine_log import quiet_engine
 from privit.serve.handshake import describe
 from privit.serve.protocols import CLIENT, HELPER, SERVER, protocol
 from privit.serve.shares import TravellingShare, blank_input, keep_input, split_input
@@ -17,8 +30,8 @@ from privit.serve.shares import TravellingShare, blank_input, keep_input, split_
 RANKS = {"server": SERVER, "client": CLIENT, "helper": HELPER}
 MESSAGE_LIMIT = 32 << 20
 """Longer engine messages are cut; brpc refuses bodies above 64 MiB."""
-WARM_UP_RUNS = 3
-"""The two directions of OT set themselves up at different comparisons; the third run needs no set-up."""
+WARM_UP_RUNS = 2
+"""The two directions of OT set themselves up at different comparisons; a third run finds nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +46,8 @@ class Addresses:
 class Engine:
     """A party in its own process; `role` is server, client or helper."""
 
-    def __init__(self, folder: Path, protocol_name: str, role: str):
-        from privit.serve.compile import compile_program
-
+    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path):
+        quiet_engine(log_file)
         self.role, self.rank = role, RANKS[role]
         self.protocol = protocol(protocol_name)
         self.artifact = load_artifact(folder)
@@ -46,28 +58,22 @@ class Engine:
 
     def description(self) -> dict[str, str]:
         """What the handshake compares."""
-        from privit.serve.compile import compiler_options_text
-
         return describe(
             self.artifact,
             self.protocol.name,
             self.program.code_hash,
             self.config.SerializeToString(),
-            compiler_options_text(self.protocol),
+            compiler_options_text(),
         )
 
     def open(self, addresses: Addresses) -> None:
         """Links up with the other parties, sets the engine up and places the server's weights."""
-        import spu
-
         self.link = _make_link(addresses, self.rank)
         self.io = spu.Io(self.protocol.parties, self.config)
         self.runtime = spu.Runtime(self.link, self.config)
         warm_up(self)
         values: dict[str, np.ndarray] = {}
         if self.role == "server":
-            from privit.serve.compile import server_values
-
             assert self.artifact.weights is not None
             values = server_values(self.artifact.public, self.artifact.plan, self.artifact.weights)
         self._place("server", values)
@@ -75,8 +81,6 @@ class Engine:
 
     def query(self, pixels: np.ndarray | None) -> np.ndarray | None:
         """Runs the program once; the client gives (C, S, S) pixels and gets logits, others get nothing."""
-        from privit.serve.compile import client_values
-
         values = client_values(self.artifact.public, pixels) if pixels is not None else {}
         self._place("client", values)
         self.runtime.run(self.program.executable)
@@ -124,31 +128,23 @@ def place_input(
 
 def warm_up(engine: Engine) -> None:
     """Makes the engine exchange keys and run its OT set-up now, on zeros, and not in the first query."""
-    import jax.numpy as jnp
-    from spu import libspu
-    from spu.utils import frontend
-
-    def program(w: Any, x: Any) -> Any:
-        product = x @ w
-        return jnp.maximum(product * product, 0.0) @ product
-
     shape = (8, 8)
-    executable, _ = frontend.compile(
-        frontend.Kind.JAX,
-        program,
-        [np.zeros(shape, np.float32)] * 2,
-        {},
-        ["warm_up_w", "warm_up_x"],
-        [libspu.Visibility.VIS_SECRET] * 2,
-        lambda outputs: [f"warm_up_{i}" for i in range(len(outputs))],
-    )
+    inputs = (Input("warm_up_left", shape, "server"), Input("warm_up_right", shape, "client"))
+    program = program_of(_every_operation, inputs)
     for _ in range(WARM_UP_RUNS):
-        for name, owner in (("warm_up_w", SERVER), ("warm_up_x", CLIENT)):
+        for item in inputs:
+            owner = RANKS[item.owner]
             value = np.zeros(shape, np.float32) if engine.rank == owner else None
-            place_input(engine, name, shape, owner, value)
-        engine.runtime.run(executable)
-    for name in ("warm_up_w", "warm_up_x", "warm_up_0"):
+            place_input(engine, item.name, shape, owner, value)
+        engine.runtime.run(program.executable)
+    for name in (*(item.name for item in inputs), program.output):
         engine.runtime.del_var(name)
+
+
+def _every_operation(values: Mapping[str, Any]) -> Any:
+    # A product of two shared values sets up both directions of the encrypted product.
+    product = values["warm_up_left"] @ values["warm_up_right"]
+    return jnp.maximum(product * product, 0.0) @ product
 
 
 def quiet(config: Any) -> Any:
@@ -166,8 +162,6 @@ def quiet(config: Any) -> Any:
 
 
 def _make_link(addresses: Addresses, rank: int) -> Any:
-    from spu import libspu
-
     description = libspu.link.Desc()
     description.id = addresses.session
     names = list(RANKS)

@@ -57,7 +57,11 @@ class EngineProcess:
         engine = cls(process, ours, log_file)
         try:
             reply, _ = await engine.ask(
-                do="prepare", folder=str(folder.resolve()), protocol=protocol, role=role
+                do="prepare",
+                folder=str(folder.resolve()),
+                protocol=protocol,
+                role=role,
+                log_file=str(log_file.resolve()),
             )
         except BaseException:
             await engine.stop()

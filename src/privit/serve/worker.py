@@ -86,7 +86,8 @@ class Worker:
         """Compiles, and gives the description that the handshake compares."""
         from privit.serve.engine import Engine
 
-        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"])
+        log_file = Path(request["log_file"])
+        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file)
         spec = self._engine.artifact.spec
         self._public_shape = (spec.channels, spec.image_size, spec.image_size)
         return ("prepared", {"description": self._engine.description()}), None
