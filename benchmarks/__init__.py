@@ -1,0 +1,1 @@
+"""Measurements that take too long, or vary too much, to be tests."""
