@@ -1,3 +1,47 @@
 """Vision transformers that fit a private-inference budget, and the server and client that run them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from privit.artifact import Artifact, load_artifact
+from privit.errors import PrivitError
+from privit.plan import Plan
+from privit.spec import Spec
+
+if TYPE_CHECKING:
+    from privit.serve.client import connect
+    from privit.train.finetune import export, finetune
+    from privit.train.search import search
+    from privit.train.teacher import train_teacher
+
 __version__ = "0.1.0"
+__all__ = [
+    "Artifact",
+    "Plan",
+    "PrivitError",
+    "Spec",
+    "connect",
+    "export",
+    "finetune",
+    "load_artifact",
+    "search",
+    "train_teacher",
+]
+
+# These need torch or the engine, so they are imported when first asked for: a client never installs torch.
+_LAZY = {
+    "connect": "privit.serve.client",
+    "train_teacher": "privit.train.teacher",
+    "search": "privit.train.search",
+    "finetune": "privit.train.finetune",
+    "export": "privit.train.finetune",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'privit' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,0 +1,230 @@
+"""Verbs that build a model: demo, teacher, search, fit, finetune, export."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import Positional
+
+from privit.cli.output import percent, show_fields, show_json
+from privit.config import Budget, FinetuneConfig, SearchConfig, from_json, to_json
+from privit.errors import RequestError
+from privit.presets import Preset, preset, with_strategy
+from privit.spec import KINDS
+
+Settings = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(name="set", metavar="NAME=VALUE ...", help="Any other setting, values as in TOML."),
+]
+
+
+def demo(out: Path = Path("demo"), seed: int = 0, json: bool = False) -> None:
+    """The whole way on bundled data: teacher, search, fine-tune, export, a private prediction.
+
+    Args:
+        out: Folder for runs, artifact and what is shown.
+        seed: Another seed gives another run.
+        json: Print one JSON object.
+    """
+    from privit.demo import run_demo, show_demo
+
+    result = run_demo(out, seed)
+    if json:
+        show_json(result)
+    else:
+        show_demo(result)
+
+
+def teacher(
+    model: Positional[str],
+    data: str,
+    out: Path = Path("runs/teacher"),
+    preset: str = "paper",
+    image_size: int | None = None,
+    epochs: int | None = None,
+    train_limit: int | None = None,
+    seed: int = 0,
+    scratch: bool = False,
+    set_: Settings = (),
+    json: bool = False,
+) -> None:
+    """Fine-tune a pretrained model on a data set.
+
+    Args:
+        model: timm:NAME, hf:NAME, a local file, or vit:width=64,... for a model from scratch.
+        data: digits, cifar10, ..., hf:NAME, or a folder of images or parquet files.
+        out: The run's folder; the same command goes on where it stopped.
+        preset: Settings that belong together: paper or digits.
+        image_size: Resize the model to this image size.
+        epochs: How long to train.
+        train_limit: Use this many training images, balanced over classes.
+        seed: For initialisation, order and augmentation.
+        scratch: Start from random weights instead of pretrained ones.
+        set_: Any other setting.
+        json: Print one JSON object.
+    """
+    from privit.train.teacher import train_teacher
+
+    config = _preset(preset).teacher
+    if scratch:
+        config = replace(config, pretrained=False)
+    named = {"image_size": image_size, "epochs": epochs, "train_limit": train_limit, "seed": seed}
+    config = _changed(config, named, set_)
+    _finish(f"teacher {out}", train_teacher(model, data, out, config), json)
+
+
+def search(
+    run: Positional[Path],
+    out: Path = Path("runs/search"),
+    keep: tuple[float, ...] = (),
+    gelu_budget: float | None = None,
+    softmax_budget: float | None = None,
+    preset: str = "paper",
+    strategy: int | None = None,
+    training: bool = True,
+    seed: int = 0,
+    set_: Settings = (),
+    json: bool = False,
+) -> None:
+    """Train weights and switches together until the budget is met.
+
+    Args:
+        run: The teacher's run.
+        out: The run's folder; the same command goes on where it stopped.
+        keep: Share of the sites of each kind that may stay; several shares give several plans in one descent.
+        gelu_budget: GELU sites that may stay: a count, or a share up to 1.
+        softmax_budget: Softmax sites that may stay: a count, or a share up to 1.
+        preset: Settings that belong together: paper or digits.
+        strategy: One of the paper's strategies 1 to 5.
+        training: With False, stand-ins are fitted and sites chosen without training.
+        seed: For order and augmentation.
+        set_: Any other setting.
+        json: Print one JSON object.
+    """
+    chosen = _preset(preset)
+    if strategy is not None:
+        chosen = with_strategy(chosen, strategy)
+    config = _changed(chosen.search, {"seed": seed}, set_)
+    config = _with_budgets(config, keep, gelu_budget, softmax_budget)
+    if training:
+        from privit.train.search import search as run_search
+    else:
+        from privit.train.training_free import search_without_training as run_search
+    _finish(f"search {out}", run_search(run, out, config), json)
+
+
+def finetune(
+    run: Positional[Path],
+    out: Path = Path("runs/finetune"),
+    budget: str | None = None,
+    relu: bool = False,
+    preset: str = "paper",
+    epochs: int | None = None,
+    seed: int = 0,
+    set_: Settings = (),
+    json: bool = False,
+) -> None:
+    """Train the weights on with the plan frozen.
+
+    Args:
+        run: The search's run.
+        out: The run's folder; the same command goes on where it stopped.
+        budget: Which of the search's budgets, by name; by default the last.
+        relu: The GELUs that stay become ReLUs (PriViT-R).
+        preset: Settings that belong together: paper or digits.
+        epochs: How long to train.
+        seed: For order and augmentation.
+        set_: Any other setting.
+        json: Print one JSON object.
+    """
+    from privit.train.finetune import finetune as run_finetune
+
+    config: FinetuneConfig = _changed(_preset(preset).finetune, {"epochs": epochs, "seed": seed}, set_)
+    if relu:
+        config = replace(config, swap=config.swap | {"gelu": "relu"})
+    _finish(f"finetune {out}", run_finetune(run, out, config, budget), json)
+
+
+def export(run: Positional[Path], out: Path = Path("out"), json: bool = False) -> None:
+    """Write the artifact: out/server with the weights, out/client without.
+
+    Args:
+        run: A fine-tuned run (or a teacher's, which exports as the dense model).
+        out: The artifact's folder.
+        json: Print one JSON object.
+    """
+    from privit.train.finetune import export as run_export
+
+    artifact = run_export(run, out)
+    summary = {
+        "artifact": str(out),
+        "plan": artifact.plan.hash()[:16],
+        **{f"kept_{kind}": sum(artifact.plan.kept(kind)) for kind in KINDS},
+        "largest_range": max(artifact.public.ranges.values(), default=0.0),
+    }
+    if json:
+        show_json(summary)
+    else:
+        show_fields("exported", summary)
+
+
+def _preset(name: str) -> Preset:
+    return preset(name)
+
+
+def _changed(config: Any, named: dict[str, Any], settings: tuple[str, ...]) -> Any:
+    data = to_json(config) | {name: value for name, value in named.items() if value is not None}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        if not separator:
+            raise RequestError(f"{setting!r} is not a setting", "write NAME=VALUE, such as epochs=20")
+        data[name.strip().replace("-", "_")] = _value(text.strip())
+    return from_json(type(config), data)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _with_budgets(
+    config: SearchConfig, keep: tuple[float, ...], gelu: float | None, softmax: float | None
+) -> SearchConfig:
+    if keep and (gelu is not None or softmax is not None):
+        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    if keep:
+        budgets = tuple(Budget(dict.fromkeys(KINDS, share), f"keep-{share:g}") for share in keep)
+        return replace(config, budgets=budgets)
+    if gelu is None and softmax is None:
+        return config
+    given = {"gelu": gelu, "softmax": softmax}
+    # A kind without a budget stays as it is.
+    sites = {k: 1.0 if v is None else (v if v <= 1 and v != int(v) else int(v)) for k, v in given.items()}
+    return replace(config, budgets=(Budget(sites),), kinds=tuple(k for k in KINDS if given[k] is not None))
+
+
+def _finish(title: str, result: dict[str, Any], json: bool) -> None:
+    if json:
+        show_json(result)
+        return
+    shown = {name: value for name, value in result.items() if not isinstance(value, dict)}
+    for name in ("accuracy", "validation_accuracy"):
+        if isinstance(shown.get(name), float):
+            shown[name] = percent(shown[name])
+    show_fields(title, shown)
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "teacher": teacher,
+    "search": search,
+    "finetune": finetune,
+    "export": export,
+}

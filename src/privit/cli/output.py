@@ -1,0 +1,75 @@
+"""How results and errors reach a terminal or a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+
+def show_json(result: Mapping[str, Any]) -> None:
+    """Prints exactly one JSON object on stdout."""
+    print(json.dumps(result, default=_plain, allow_nan=False))
+
+
+def show_fields(title: str, fields: Mapping[str, Any]) -> None:
+    """Prints a two-column table of names and values on stdout."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    for name, value in fields.items():
+        table.add_row(name, _text(value))
+    Console(soft_wrap=True).print(table)
+
+
+def show_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Prints a table on stdout."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row))
+    Console(soft_wrap=True).print(table)
+
+
+def note(text: str) -> None:
+    """A line of progress or advice on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def error_line(message: str, hint: str = "") -> None:
+    """The error a user sees: what was found, and what to do."""
+    note(f"error: {message}")
+    if hint:
+        note(f"hint: {hint}")
+
+
+def megabytes(count: float) -> str:
+    """Bytes as MB (10^6), with a precision that suits their size."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def percent(share: float) -> str:
+    """A share of 1 as per cent."""
+    return f"{100 * share:.2f} %"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return " ".join(_text(v) for v in value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return str(value)

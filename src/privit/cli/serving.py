@@ -1,0 +1,186 @@
+"""Verbs of private inference: serve, query, helper, certs, health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
+from privit.errors import RequestError
+
+
+def serve(
+    folder: Positional[Path],
+    port: int = 9000,
+    host: str = "127.0.0.1",
+    protocol: str = "cheetah",
+    certs: Path | None = None,
+    sessions: int = 4,
+    queue: int = 16,
+    queries: int | None = None,
+    helper: str | None = None,
+) -> None:
+    """Hold the weights and answer private queries.
+
+    Args:
+        folder: The artifact's server folder.
+        port: The one port that clients connect to.
+        host: Where to listen; any address but loopback needs --certs.
+        protocol: cheetah (two parties) or aby3 (with a neutral helper).
+        certs: Folder made by `privit certs`, for mutual TLS.
+        sessions: How many clients are served at the same time.
+        queue: How many more may wait.
+        queries: How many queries each client may make, kept over restarts.
+        helper: HOST:PORT of the neutral third party, for aby3.
+    """
+    from privit.serve.limits import Limits
+    from privit.serve.server import serve as run_server
+
+    limits = Limits(sessions=sessions, queue=queue, queries=queries)
+    run_server(
+        folder,
+        port,
+        host=host,
+        protocol=protocol,
+        certs=certs,
+        limits=limits,
+        helper=helper,
+        on_ready=lambda chosen: note(f"ready on {host}:{chosen}, protocol {protocol}"),
+    )
+
+
+def query(
+    images: Positional[tuple[Path, ...]],
+    model: Path,
+    server: str,
+    protocol: str = "cheetah",
+    certs: Path | None = None,
+    helper: str | None = None,
+    json: bool = False,
+) -> None:
+    """Classify images privately: the server never sees them.
+
+    Args:
+        images: Image files.
+        model: The artifact's client folder.
+        server: HOST:PORT of the server.
+        protocol: cheetah or aby3, as the server runs.
+        certs: Folder made by `privit certs`, for mutual TLS.
+        helper: HOST:PORT of the neutral third party, for aby3.
+        json: Print one JSON object.
+    """
+    from privit.images import open_image
+    from privit.serve.client import connect
+
+    if not images:
+        raise RequestError("no image was given", "privit query cat.png --model out/client --server HOST:PORT")
+    # Every file is read before anything is sent, so that a bad one costs nothing.
+    opened = [open_image(path) for path in images]
+    predictions = []
+    with connect(model, server, protocol=protocol, certs=certs, helper=helper) as client:
+        setup = client.setup
+        for path, image in zip(images, opened, strict=True):
+            note(f"{path}: computing privately ...")
+            predictions.append({"image": str(path), **_prediction(client.predict(image))})
+        result = {"protocol": protocol, "private": client.private, "measured_on": "processes"}
+    result |= {"setup_bytes": setup.sent_bytes, "setup_rounds": setup.rounds, "predictions": predictions}
+    if json:
+        show_json(result)
+        return
+    rows = [
+        (
+            p["image"],
+            p["class_name"],
+            percent(p["probability"]),
+            megabytes(p["sent_bytes"]),
+            f"{p['seconds']:.1f}",
+        )
+        for p in predictions
+    ]
+    show_rows(f"protocol {protocol}", ("image", "class", "probability", "sent", "seconds"), rows)
+
+
+def _prediction(prediction: Any) -> dict[str, Any]:
+    data = asdict(prediction)
+    data["probability"] = max(data["probabilities"])
+    return data
+
+
+def helper(
+    folder: Positional[Path],
+    port: int = 9100,
+    host: str = "127.0.0.1",
+    certs: Path | None = None,
+    sessions: int = 4,
+) -> None:
+    """Be aby3's neutral third party: holds neither weights nor images.
+
+    Args:
+        folder: The artifact's client folder.
+        port: The port that server and clients connect to.
+        host: Where to listen; any address but loopback needs --certs.
+        certs: Folder made by `privit certs`, for mutual TLS.
+        sessions: How many sessions at the same time.
+    """
+    from privit.serve.helper import run_helper
+    from privit.serve.limits import Limits
+
+    run_helper(
+        folder,
+        port,
+        host=host,
+        certs=certs,
+        limits=Limits(sessions=sessions),
+        on_ready=lambda chosen: note(f"ready on {host}:{chosen}"),
+    )
+
+
+def certs(
+    out: Positional[Path],
+    server: tuple[str, ...] = ("localhost",),
+    client: tuple[str, ...] = ("client",),
+    helper: tuple[str, ...] = (),
+) -> None:
+    """Make a small certificate authority and certificates for mutual TLS.
+
+    Args:
+        out: Folder for ca/, server/ and one folder per client.
+        server: Host names and addresses of the server.
+        client: Names of clients; later calls in the same folder add more.
+        helper: Host names and addresses of aby3's neutral third party.
+    """
+    from privit.serve.certs import make_certs
+
+    folders = make_certs(out, server, client, helper)
+    show_fields("certificates", {str(name): str(folder) for name, folder in folders.items()})
+    note("give each party its own folder; the folder ca stays with you")
+
+
+def health(server: Positional[str], certs: Path | None = None, json: bool = False) -> None:
+    """Ask a server how it is.
+
+    Args:
+        server: HOST:PORT of the server.
+        certs: Folder made by `privit certs`, for mutual TLS.
+        json: Print one JSON object.
+    """
+    from privit.serve.client import health as ask
+
+    answer = ask(server, certs=certs)
+    if json:
+        show_json(answer)
+    else:
+        show_fields(server, answer)
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "serve": serve,
+    "query": query,
+    "helper": helper,
+    "certs": certs,
+    "health": health,
+}

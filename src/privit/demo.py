@@ -1,0 +1,152 @@
+"""The whole way on bundled data: teacher, search, fine-tune, export, a private prediction."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from privit.cli.output import megabytes, note, percent, show_fields
+from privit.config import keep
+from privit.data import load_data
+from privit.errors import WorkError
+from privit.presets import DIGITS_MODEL, preset
+
+KEPT_SHARE = 0.1
+"""Of the GELU tokens and of the softmax rows, as in the "must hold" figure of the digits benchmark."""
+START_SECONDS = 120
+QUERY_SECONDS = 600
+
+
+def run_demo(out: Path, seed: int = 0) -> dict[str, Any]:
+    """What the demo measured; runs, artifact, images and demo.json are left in `out`."""
+    started = time.monotonic()
+    stages = build(out, seed)
+    stages["seconds_to_export"] = round(time.monotonic() - started, 1)
+    note("5/5 private prediction between two processes on this machine")
+    stages["private"] = predict_privately(out)
+    stages["seconds"] = round(time.monotonic() - started, 1)
+    (out / "demo.json").write_text(json.dumps(stages, indent=2) + "\n")
+    return stages
+
+
+def build(out: Path, seed: int) -> dict[str, Any]:
+    """Teacher, student and artifact in `out`; what is there already is not made again."""
+    from dataclasses import replace
+
+    from privit.train.finetune import export, finetune
+    from privit.train.search import search
+    from privit.train.teacher import train_teacher
+
+    settings = preset("digits")
+    note("1/5 teacher: a small ViT on scikit-learn's digits")
+    teacher = train_teacher(DIGITS_MODEL, "digits", out / "teacher", replace(settings.teacher, seed=seed))
+    note(f"2/5 search: which {KEPT_SHARE:.0%} of the nonlinearities does it need?")
+    descent = replace(settings.search, seed=seed, budgets=(keep(KEPT_SHARE),))
+    found = search(out / "teacher", out / "search", descent)
+    note("3/5 fine-tune with the plan frozen")
+    student = finetune(out / "search", out / "finetune", replace(settings.finetune, seed=seed))
+    note("4/5 export")
+    export(out / "finetune", out / "artifact")
+    return {
+        "teacher_accuracy": teacher["accuracy"],
+        "accuracy": student["accuracy"],
+        "kept": found["kept"],
+        "kept_gelu": found["kept_gelu"],
+        "kept_softmax": found["kept_softmax"],
+        "sites": found["sites"],
+        "artifact": str(out / "artifact"),
+    }
+
+
+def predict_privately(out: Path, images: int = 2) -> dict[str, Any]:
+    """Starts `privit serve` and `privit query` as two processes and gives what the client saw."""
+    files, labels = _write_images(out / "images", images)
+    port = _free_port()
+    command = [sys.executable, "-m", "privit"]
+    log = (out / "server.log").open("w")
+    server = subprocess.Popen(
+        [*command, "serve", str(out / "artifact" / "server"), "--port", str(port)], stdout=log, stderr=log
+    )
+    try:
+        _wait_for(port, server, out / "server.log")
+        query = [*command, "query", *map(str, files), "--model", str(out / "artifact" / "client")]
+        answer = subprocess.run(
+            [*query, "--server", f"127.0.0.1:{port}", "--json"],
+            stdout=subprocess.PIPE,
+            timeout=QUERY_SECONDS,
+            check=False,
+        )
+        if answer.returncode:
+            raise WorkError("the private query failed", f"see {out / 'server.log'} for the server's side")
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+        log.close()
+    result = json.loads(answer.stdout)
+    result["labels"] = labels
+    return result
+
+
+def show_demo(result: dict[str, Any]) -> None:
+    """Prints the summary of a demo."""
+    kept = {kind: f"{result[f'kept_{kind}']} of {result['sites'][kind]}" for kind in result["sites"]}
+    show_fields(
+        "digits",
+        {
+            "teacher": percent(result["teacher_accuracy"]),
+            "student": percent(result["accuracy"]),
+            "GELU tokens kept": f"{kept['gelu']}, per layer {' '.join(map(str, result['kept']['gelu']))}",
+            "softmax rows kept": f"{kept['softmax']}, per layer {' '.join(map(str, result['kept']['softmax']))}",
+            "artifact": result["artifact"],
+        },
+    )
+    private = result["private"]
+    for prediction, label in zip(private["predictions"], result["private"]["labels"], strict=True):
+        show_fields(
+            f"{prediction['image']} (really {label})",
+            {
+                "class": prediction["class_name"],
+                "probability": percent(prediction["probability"]),
+                "sent": megabytes(prediction["sent_bytes"]),
+                "seconds": prediction["seconds"],
+            },
+        )
+    where = (
+        "; the server never saw the images, the client never saw the weights" if private["private"] else ""
+    )
+    note(f"protocol {private['protocol']}{where}")
+
+
+def _write_images(folder: Path, count: int) -> tuple[list[Path], list[str]]:
+    data = load_data("digits")
+    folder.mkdir(parents=True, exist_ok=True)
+    files, labels = [], []
+    for i in range(count):
+        path = folder / f"digit-{i}.png"
+        data.test.image(i).save(path)
+        files.append(path)
+        labels.append(data.class_names[int(data.test.labels[i])])
+    return files, labels
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise WorkError("the server stopped before it was ready", f"see {log}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise WorkError(f"the server was not ready after {START_SECONDS} seconds", f"see {log}")
