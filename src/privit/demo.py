@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from privit.cli.output import megabytes, note, percent, show_fields
+from privit.cli.output import megabytes, note, percent, show_fields, show_rows
 from privit.config import keep
 from privit.data import load_data
 from privit.errors import WorkError
@@ -94,32 +94,35 @@ def predict_privately(out: Path, images: int = 2) -> dict[str, Any]:
 
 def show_demo(result: dict[str, Any]) -> None:
     """Prints the summary of a demo."""
-    kept = {kind: f"{result[f'kept_{kind}']} of {result['sites'][kind]}" for kind in result["sites"]}
+    kept = {
+        kind: f"{result[f'kept_{kind}']} of {total}, per layer {' '.join(map(str, result['kept'][kind]))}"
+        for kind, total in result["sites"].items()
+    }
     show_fields(
         "digits",
         {
             "teacher": percent(result["teacher_accuracy"]),
             "student": percent(result["accuracy"]),
-            "GELU tokens kept": f"{kept['gelu']}, per layer {' '.join(map(str, result['kept']['gelu']))}",
-            "softmax rows kept": f"{kept['softmax']}, per layer {' '.join(map(str, result['kept']['softmax']))}",
+            "GELU tokens kept": kept["gelu"],
+            "softmax rows kept": kept["softmax"],
             "artifact": result["artifact"],
         },
     )
     private = result["private"]
-    for prediction, label in zip(private["predictions"], result["private"]["labels"], strict=True):
-        show_fields(
-            f"{prediction['image']} (really {label})",
-            {
-                "class": prediction["class_name"],
-                "probability": percent(prediction["probability"]),
-                "sent": megabytes(prediction["sent_bytes"]),
-                "seconds": prediction["seconds"],
-            },
+    rows = [
+        (
+            p["image"],
+            label,
+            p["class_name"],
+            percent(p["probability"]),
+            megabytes(p["sent_bytes"]),
+            p["seconds"],
         )
-    where = (
-        "; the server never saw the images, the client never saw the weights" if private["private"] else ""
-    )
-    note(f"protocol {private['protocol']}{where}")
+        for p, label in zip(private["predictions"], private["labels"], strict=True)
+    ]
+    show_rows("private predictions", ("image", "really", "class", "probability", "sent", "seconds"), rows)
+    if private["private"]:
+        note(f"{private['protocol']}: the server never saw the images, the client never saw the weights")
 
 
 def _write_images(folder: Path, count: int) -> tuple[list[Path], list[str]]:

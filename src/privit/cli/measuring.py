@@ -8,11 +8,8 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from privit.artifact import Public, load_artifact
 from privit.cli.output import megabytes, percent, show_fields, show_json, show_rows
-from privit.errors import RequestError
-from privit.plan import Plan, plan_from_counts, uniform_plan
-from privit.spec import Spec
+from privit.cli.subject import Synthetic, read_subject
 
 
 def evaluate(
@@ -49,11 +46,7 @@ def evaluate(
 
 def bench(
     artifact: Positional[Path | None] = None,
-    model: str | None = None,
-    kept_gelu_tokens: str | None = None,
-    kept_softmax_rows: str | None = None,
-    image_size: int | None = None,
-    seed: int = 0,
+    synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
     protocol: str = "cheetah",
     against: str = "",
     network: str | None = None,
@@ -62,12 +55,8 @@ def bench(
     """Bytes, rounds and seconds of a private prediction, per layer and operation.
 
     Args:
-        artifact: The artifact's folder; or give --model for a synthetic plan with random weights.
-        model: Name of a timm ViT, such as vit_tiny_patch16_224.
-        kept_gelu_tokens: GELU tokens that each layer keeps, separated by commas.
-        kept_softmax_rows: Softmax rows that each layer keeps, separated by commas.
-        image_size: Another image size than the model's own.
-        seed: Where the kept sites lie, and the random weights.
+        artifact: The artifact's folder; or give --model for a synthetic plan.
+        synthetic: A plan without training, with random weights.
         protocol: cheetah, aby3 or semi2k-benchmark (not private).
         against: Also dense, dense-rewritten, scatter (separated by commas), in the same run.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s): two processes through a shaped tunnel.
@@ -75,53 +64,13 @@ def bench(
     """
     from privit.serve.bench import bench as run_bench
 
-    subject = _subject(artifact, model, kept_gelu_tokens, kept_softmax_rows, image_size, seed)
+    subject = read_subject(artifact, synthetic)
     names = tuple(filter(None, against.split(",")))
-    result = run_bench(*subject, protocol=protocol, against=names, network=network, seed=seed)
+    result = run_bench(subject, protocol=protocol, against=names, network=network, seed=synthetic.seed)
     if json:
         show_json(result)
     else:
         _show_bench(result)
-
-
-def _subject(
-    artifact: Path | None,
-    model: str | None,
-    gelu_tokens: str | None,
-    softmax_rows: str | None,
-    image_size: int | None,
-    seed: int,
-) -> tuple[Public | Spec, Plan, dict[str, Any] | None]:
-    if (artifact is None) == (model is None):
-        raise RequestError("give an artifact's folder or --model, one of them", "privit bench out")
-    if artifact is not None:
-        loaded = load_artifact(artifact)
-        return loaded.public, loaded.plan, loaded.weights
-    assert model is not None
-    spec = named_spec(model, image_size)
-    if gelu_tokens is None and softmax_rows is None:
-        return spec, uniform_plan(spec), None
-    full = [spec.tokens] * spec.depth, [spec.tokens * block.heads for block in spec.blocks]
-    counts = [
-        full[i] if text is None else _counts(text) for i, text in enumerate((gelu_tokens, softmax_rows))
-    ]
-    return spec, plan_from_counts(spec, counts[0], counts[1], seed), None
-
-
-def named_spec(model: str, image_size: int | None = None) -> Spec:
-    """The architecture of a timm ViT, random weights, without a download."""
-    from privit.catalog import catalog_spec
-
-    return catalog_spec(model, image_size)
-
-
-def _counts(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(
-            f"{text!r} is not a list of counts", "write 127,1,41,... with a count per layer"
-        ) from None
 
 
 def _show_evaluation(artifact: Path, result: dict[str, Any]) -> None:

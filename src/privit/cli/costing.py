@@ -1,0 +1,109 @@
+"""Verbs of cost: cost, calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
+from privit.cli.subject import Synthetic, read_subject
+from privit.errors import RequestError
+
+
+def cost(
+    artifact: Positional[Path | None] = None,
+    synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
+    profile: str = "paper",
+    protocol: str | None = None,
+    network: str | None = None,
+    explain: bool = False,
+    figure: Path | None = None,
+    json: bool = False,
+) -> None:
+    """What a private prediction costs: ReLUOps, AND gates, or bytes, rounds and seconds.
+
+    Args:
+        artifact: The artifact's folder; or give --model for a synthetic plan.
+        synthetic: A plan without training.
+        profile: paper, circuits, circuits-NUMBER-RECOVERY, each also -without-square; or spu.
+        protocol: cheetah, aby3 or semi2k-benchmark, for --profile spu.
+        network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s), for --profile spu.
+        explain: Per layer and kind, what to remove next.
+        figure: Write the breakdown by kind as a picture.
+        json: Print one JSON object.
+    """
+    from privit.cost.estimate import estimate, plot_breakdown
+
+    subject = read_subject(artifact, synthetic)
+    options: dict[str, Any] = {"protocol": protocol, "network": network}
+    options = {name: value for name, value in options.items() if value is not None}
+    if profile == "spu":
+        options["ranges"] = subject.public.ranges
+    found = estimate(subject.spec, subject.plan, profile, **options)
+    if figure is not None:
+        if profile == "spu":
+            raise RequestError("the figure shows one unit by kind", "use it with --profile paper or circuits")
+        note(f"wrote {plot_breakdown(found, figure)}")
+    result = found if isinstance(found, dict) else found.to_json()
+    if explain:
+        result = result | {"explain": _explained(subject, profile)}
+    if json:
+        show_json(result)
+    else:
+        _show(result)
+
+
+def calibrate(
+    out: Positional[Path], protocol: tuple[str, ...] = ("semi2k-benchmark",), quick: bool = False
+) -> None:
+    """Measure every operation of the engine on this machine and write a table for --profile spu.
+
+    Args:
+        out: The table's file.
+        protocol: Which protocols to measure.
+        quick: Fewer sizes.
+    """
+    from privit.serve.calibrate import calibrate as run_calibrate
+
+    run_calibrate(protocol, out, quick)
+    note(f"wrote {out}")
+
+
+def _explained(subject: Any, profile: str) -> list[dict[str, Any]]:
+    from privit.cost.estimate import explain
+
+    if profile == "spu":
+        raise RequestError("--explain speaks in one unit", "use it with --profile paper or circuits")
+    return [vars(removal) for removal in explain(subject.spec, subject.plan, profile)]
+
+
+def _show(result: dict[str, Any]) -> None:
+    fields = {k: v for k, v in result.items() if not isinstance(v, (list, dict))}
+    for name in ("sent_bytes", "setup_bytes"):
+        if name in fields:
+            fields[name] = megabytes(fields[name])
+    show_fields("cost (estimated)", fields)
+    if "by_part" in result:
+        total = sum(result["by_part"].values()) or 1
+        rows = [(part, value, percent(value / total)) for part, value in result["by_part"].items()]
+        show_rows("by kind", ("part", "cost", "share"), rows)
+    if "explain" in result:
+        rows = [
+            (
+                f"layer {r['layer']}",
+                r["operator"],
+                r["sites"],
+                r["site_saving"],
+                r["group_saving"],
+                percent(r["share"]),
+            )
+            for r in result["explain"]
+        ]
+        columns = ("where", "operator", "sites", "saved by one", "saved by all", "share of all")
+        show_rows("what to remove next", columns, rows)
+
+
+VERBS: dict[str, Callable[..., None]] = {"cost": cost, "calibrate": calibrate}

@@ -1,0 +1,84 @@
+"""What a verb is asked about: an artifact on disk, or a synthetic plan of a named architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privit.artifact import Artifact, Preprocessing, Public, load_artifact
+from privit.catalog import catalog_spec
+from privit.errors import RequestError
+from privit.plan import Plan, plan_from_counts, uniform_plan
+from privit.spec import Spec
+
+Subject = Artifact
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A plan without training, with random weights.
+
+    Args:
+        model: Name of an architecture, such as vit_tiny_patch16_224.
+        kept_gelu_tokens: GELU tokens that each layer keeps, separated by commas; all of them if absent.
+        kept_softmax_rows: Softmax rows that each layer keeps, separated by commas; all of them if absent.
+        image_size: Another image size than the model's own.
+        seed: Where the kept sites lie, and the random weights.
+    """
+
+    model: str | None = None
+    kept_gelu_tokens: str | None = None
+    kept_softmax_rows: str | None = None
+    image_size: int | None = None
+    seed: int = 0
+
+
+def read_subject(artifact: Path | None, synthetic: Synthetic) -> Subject:
+    """The artifact, or one of the synthetic plan; its weights are None where there are none on disk."""
+    if (artifact is None) == (synthetic.model is None):
+        raise RequestError("give an artifact's folder or --model, one of them", "privit cost out")
+    if artifact is not None:
+        return load_artifact(artifact)
+    assert synthetic.model is not None
+    spec = catalog_spec(synthetic.model, synthetic.image_size)
+    half = (0.5,) * spec.channels
+    public = Public(
+        spec,
+        Preprocessing(spec.image_size, spec.channels, half, half),
+        tuple(str(i) for i in range(spec.classes)),
+        notes={"weights": f"random, seed {synthetic.seed}"},
+    )
+    return Artifact(public, _plan(spec, synthetic))
+
+
+def _plan(spec: Spec, synthetic: Synthetic) -> Plan:
+    texts = (synthetic.kept_gelu_tokens, synthetic.kept_softmax_rows)
+    if texts == (None, None):
+        return uniform_plan(spec)
+    full = [spec.tokens] * spec.depth, [spec.tokens * block.heads for block in spec.blocks]
+    gelu, softmax = (
+        everything if text is None else _counts(text) for text, everything in zip(texts, full, strict=True)
+    )
+    return plan_from_counts(spec, gelu, softmax, synthetic.seed)
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        hint = "write 127,1,41,... with a count per layer"
+        raise RequestError(f"{text!r} is not a list of counts", hint) from None
+
+
+def random_weights(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
+    """Weights of a size that keeps activations near 1, for measuring cost without training."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for name, shape in shapes.items():
+        value = rng.standard_normal(shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.02)
+        made[name] = (value + name.endswith(("norm1.weight", "norm2.weight", "norm.weight"))).astype(
+            np.float32
+        )
+    return made
