@@ -1,0 +1,1 @@
+"""Boolean circuits of the nonlinearities: one description that evaluates, counts and garbles."""

@@ -1,0 +1,199 @@
+"""What a plan costs, and what to remove from it next."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from privit.cost import profiles
+from privit.cost.counts import LAYER_NORM, final_norm_rows, rows_per_site, scalars_per_site, site_counts
+from privit.cost.profiles import Profile
+from privit.errors import MissingExtra, RequestError
+from privit.operators import BY_NAME
+from privit.plan import Plan
+from privit.spec import KINDS, Spec
+
+STAND_INS = "stand_ins"
+PARTS = (*KINDS, STAND_INS, LAYER_NORM)
+"""What a cost is made of: exact GELUs, exact softmaxes, what stands in for either, and LayerNorm."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of one private prediction in one profile's unit, estimated and not measured.
+
+    `layers` has a dict per block, part to cost; `after` is the last LayerNorm.
+    """
+
+    profile: str
+    unit: str
+    layers: tuple[dict[str, float], ...]
+    after: float
+    extrapolated: tuple[str, ...]
+    plan: dict[str, Any]
+
+    @property
+    def total(self) -> int:
+        """The whole prediction."""
+        return round(sum(sum(layer.values()) for layer in self.layers) + self.after)
+
+    def ratio(self, other: Estimate) -> float:
+        """How many times `other` this costs; refuses to mix two profiles."""
+        if self.profile != other.profile:
+            raise RequestError(
+                f"a ratio of {self.profile} to {other.profile} would compare two units",
+                "estimate both plans with one profile",
+            )
+        return self.total / other.total
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with the keys that scripts rely on."""
+        return {
+            self.unit: self.total,
+            "profile": self.profile,
+            "by_part": {part: round(cost) for part, cost in breakdown(self).items()},
+            "per_layer": [{part: round(cost) for part, cost in layer.items()} for layer in self.layers],
+            "extrapolated": list(self.extrapolated),
+            "measured_on": "estimated",
+            **self.plan,
+        }
+
+
+def estimate(spec: Spec, plan: Plan, profile: str = "paper", **options: Any) -> Any:
+    """An `Estimate` of the plan under the named profile.
+
+    `profile="spu"` predicts bytes, rounds and seconds instead; its options are those of
+    `privit.cost.spu.estimate_spu` (protocol, network).
+    """
+    if profile == "spu":
+        return importlib.import_module("privit.cost.spu").estimate_spu(spec, plan, **options)
+    if options:
+        raise RequestError(
+            f"the profile {profile} takes no {', '.join(sorted(options))}", "those belong to --profile spu"
+        )
+    return _estimate(spec, plan, profiles.profile(profile))
+
+
+def _length(spec: Spec, operator: str) -> int:
+    if operator == LAYER_NORM:
+        return spec.width
+    return spec.tokens if BY_NAME[operator].kind == "softmax" else 1
+
+
+def _part(operator: str) -> str:
+    if operator == LAYER_NORM:
+        return LAYER_NORM
+    entry = BY_NAME[operator]
+    return entry.kind if entry.exact else STAND_INS
+
+
+def _estimate(spec: Spec, plan: Plan, prices: Profile) -> Estimate:
+    layers, extrapolated = [], set()
+    for counts in site_counts(spec, plan):
+        costs = dict.fromkeys(PARTS, 0.0)
+        for operator, count in counts.items():
+            length = _length(spec, operator)
+            costs[_part(operator)] += count * prices.cost(operator, length)
+            if prices.extrapolated(operator, length):
+                extrapolated.add(f"{operator}({length})")
+        layers.append(costs)
+    after = final_norm_rows(spec) * prices.cost(LAYER_NORM, spec.width) if prices.final_norm else 0.0
+    return Estimate(
+        prices.name, prices.unit, tuple(layers), after, tuple(sorted(extrapolated)), _kept(spec, plan)
+    )
+
+
+def _kept(spec: Spec, plan: Plan) -> dict[str, Any]:
+    return {
+        "kept_gelu": sum(plan.kept("gelu")),
+        "kept_softmax": sum(plan.kept("softmax")),
+        "granularity": {kind: plan.granularity.of(kind) for kind in KINDS},
+        "kept_gelu_elements": plan.kept_gelu_elements(spec),
+    }
+
+
+def breakdown(found: Estimate) -> dict[str, float]:
+    """The cost by part, over all layers."""
+    total = {part: sum(layer[part] for layer in found.layers) for part in PARTS}
+    total[LAYER_NORM] += found.after
+    return total
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What one layer's operator of one kind costs, and what putting `stand_in` there would save."""
+
+    layer: int
+    kind: str
+    operator: str
+    stand_in: str
+    sites: int
+    site_cost: float
+    site_saving: float
+    group_cost: float
+    group_saving: float
+    share: float
+
+
+_DEFAULT_STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
+
+
+def explain(spec: Spec, plan: Plan, profile: str = "paper") -> list[Removal]:
+    """Per layer and kind, what the exact sites cost and save, the most expensive group first.
+
+    The stand-in is the cheapest one that the layer already uses, or the paper's where it uses none.
+    """
+    prices = profiles.profile(profile)
+    total = _estimate(spec, plan, prices).total
+    removals = [
+        _removal(spec, plan, prices, layer, counts, operator, total)
+        for layer, counts in enumerate(site_counts(spec, plan))
+        for operator in counts
+        if operator != LAYER_NORM and BY_NAME[operator].exact
+    ]
+    return sorted(removals, key=lambda r: (-r.group_saving, r.layer, r.kind))
+
+
+def _removal(
+    spec: Spec, plan: Plan, prices: Profile, layer: int, counts: dict[str, int], operator: str, total: int
+) -> Removal:
+    kind, length = BY_NAME[operator].kind, _length(spec, operator)
+    used = [BY_NAME[name] for name in counts if name != LAYER_NORM]
+    others = [entry.name for entry in used if entry.kind == kind and not entry.exact]
+    stand_in = min(others or [_DEFAULT_STAND_IN[kind]], key=lambda name: prices.cost(name, length))
+    weight = {"gelu": scalars_per_site, "softmax": rows_per_site}[kind](spec, plan, spec.blocks[layer])
+    cost = weight * prices.cost(operator, length)
+    saving = cost - weight * prices.cost(stand_in, length)
+    sites = counts[operator] // weight
+    share = sites * cost / total if total else 0.0
+    return Removal(layer, kind, operator, stand_in, sites, cost, saving, sites * cost, sites * saving, share)
+
+
+# Okabe and Ito's palette, which people with any common colour blindness can tell apart.
+_COLOURS = {"gelu": "#0072B2", "softmax": "#E69F00", STAND_INS: "#009E73", LAYER_NORM: "#CC79A7"}
+_LABELS = {"gelu": "GELU", "softmax": "softmax", STAND_INS: "stand-ins", LAYER_NORM: "LayerNorm"}
+
+
+def plot_breakdown(found: Estimate, path: Path) -> Path:
+    """Writes the pie of the cost by part (the paper's latency figure) and returns its path."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "report") from error
+    parts = {part: cost for part, cost in breakdown(found).items() if cost > 0}
+    figure = Figure(figsize=(5, 4), layout="constrained")
+    axes = figure.add_subplot()
+    unit = found.unit.replace("_", " ")
+    if parts:
+        axes.pie(
+            list(parts.values()),
+            labels=[f"{_LABELS[part]}\n{cost / 1e6:.2f} M" for part, cost in parts.items()],
+            colors=[_COLOURS[part] for part in parts],
+            autopct="%.0f%%",
+            wedgeprops={"edgecolor": "white"},
+        )
+    axes.set_title(f"{found.total / 1e6:.2f} M {unit}, estimated ({found.profile})", fontsize=10)
+    figure.savefig(path, dpi=150)
+    return path
