@@ -53,8 +53,9 @@ class Patience:
 class Cost:
     """What was sent, measured at the tunnel.
 
-    `sent_bytes` and `rounds` are the engine's own bytes and send actions, of the party that has more;
-    `wire_bytes` is everything that crossed the tunnel in both directions, framing included.
+    `sent_bytes` and `rounds` are the engine's own bytes and send actions: of the party that has more where
+    there are two, of the client where there are three.
+    `wire_bytes` is everything that crossed the client's tunnels in both directions, framing included.
     """
 
     sent_bytes: int
@@ -277,9 +278,11 @@ class Client:
 
     def _cost(self, before: tuple[Counts, Counts], started: float) -> Cost:
         ours, theirs = (now - then for now, then in zip(self._sent(), before, strict=True))
+        # With a helper, what the others send each other is not seen here: the client's own part is given.
+        most = ours if self._helper is not None else theirs
         return Cost(
-            max(ours.engine_bytes, theirs.engine_bytes),
-            max(ours.actions, theirs.actions),
+            max(ours.engine_bytes, most.engine_bytes),
+            max(ours.actions, most.actions),
             ours.wire_bytes + theirs.wire_bytes,
             time.monotonic() - started,
         )

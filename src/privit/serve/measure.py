@@ -1,0 +1,137 @@
+"""One session between real engine processes through a shaped tunnel: bytes, rounds and seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.artifact import load_artifact
+from privit.serve.addresses import part_of
+from privit.serve.engine import RANKS
+from privit.serve.frames import DATA_LIMIT
+from privit.serve.meter import Counts
+from privit.serve.protocols import CLIENT, Protocol, protocol
+from privit.serve.session import EngineProcess
+from privit.serve.shaping import LOOPBACK, Network, parse_network
+from privit.serve.tunnel import Tunnel
+
+PATIENCE_SECONDS = 4 * 3600.0
+
+
+def measure_session(
+    folder: Path,
+    protocol_name: str = "cheetah",
+    network: Network | str = LOOPBACK,
+    queries: int = 2,
+    pixels: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """What set-up and queries cost over a network, with an engine process for each party.
+
+    It serves nobody, so it takes semi2k-benchmark, too. `sent_bytes` and `rounds` are of the last query
+    and of the party that has more; random `pixels` (C, S, S) are used unless given.
+    """
+    shape = parse_network(network) if isinstance(network, str) else network
+    return asyncio.run(_measure(Path(folder), protocol(protocol_name), shape, queries, pixels))
+
+
+async def _measure(
+    folder: Path, found: Protocol, network: Network, queries: int, pixels: np.ndarray | None
+) -> dict[str, Any]:
+    spec = load_artifact(part_of(folder, "client")).spec
+    if pixels is None:
+        shape = (spec.channels, spec.image_size, spec.image_size)
+        pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
+        async with contextlib.AsyncExitStack() as stack:
+            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack)
+            tunnels = await _join(engines, network, stack)
+            started = time.monotonic()
+            token = secrets.token_hex(16)
+            await asyncio.gather(*(e.open(found.parties, token, PATIENCE_SECONDS) for e in engines))
+            setup, setup_seconds = _sent(tunnels, found.parties), time.monotonic() - started
+            runs = [await _query(engines, tunnels, pixels) for _ in range(queries)]
+    seconds = [run[1] for run in runs]
+    last, logits = runs[-1][0], runs[-1][2]
+    return {
+        "protocol": found.name,
+        "private": found.private,
+        "measured_on": "processes",
+        "network": {"name": network.name, "rtt_ms": network.rtt_ms, "bandwidth_mbit": network.bandwidth_mbit},
+        "sent_bytes": max(c.engine_bytes for c in last),
+        "rounds": max(c.actions for c in last),
+        "wire_bytes": max(c.wire_bytes for c in last),
+        "seconds": seconds[-1],
+        "setup_bytes": max(c.engine_bytes for c in setup),
+        "setup_rounds": max(c.actions for c in setup),
+        "setup_seconds": setup_seconds,
+        "query_seconds": seconds,
+        "logits": [float(value) for value in logits],
+    }
+
+
+async def _start_engines(
+    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack
+) -> list[EngineProcess]:
+    sides = {"server": "server", "client": "client", "helper": "client"}
+    engines = []
+    for role in list(RANKS)[: found.parties]:
+        engine = await EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file)
+        stack.push_async_callback(engine.stop)
+        engines.append(engine)
+    return engines
+
+
+async def _join(
+    engines: list[EngineProcess], network: Network, stack: contextlib.AsyncExitStack
+) -> dict[tuple[int, int], Tunnel]:
+    """A tunnel between every two parties; `[a, b]` is a's end. The later party's end is shaped, both ways."""
+    tunnels = {}
+    for a, b in combinations(range(len(engines)), 2):
+        for sock, own, other in zip(await _socket_pair(), (a, b), (b, a), strict=True):
+            reader, writer = await asyncio.open_connection(sock=sock, limit=DATA_LIMIT)
+            tunnel = Tunnel(reader, writer, first=own == a, network=network if own == b else LOOPBACK)
+            tunnel.start()
+            stack.push_async_callback(tunnel.close)
+            await tunnel.attach(engines[own].socket_of(own), engines[own].socket_of(other))
+            tunnels[own, other] = tunnel
+    return tunnels
+
+
+async def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for sock in (near, far):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+    return near, far
+
+
+async def _query(
+    engines: list[EngineProcess], tunnels: dict[tuple[int, int], Tunnel], pixels: np.ndarray
+) -> tuple[list[Counts], float, np.ndarray]:
+    before, started = _sent(tunnels, len(engines)), time.monotonic()
+    work = [engine.query(pixels if rank == CLIENT else None) for rank, engine in enumerate(engines)]
+    answers = await asyncio.gather(*work)
+    seconds = time.monotonic() - started
+    logits = answers[CLIENT][0]
+    assert logits is not None
+    after = _sent(tunnels, len(engines))
+    return [now - then for now, then in zip(after, before, strict=True)], seconds, logits
+
+
+def _sent(tunnels: dict[tuple[int, int], Tunnel], parties: int) -> list[Counts]:
+    """What each party has sent, to all others together."""
+    totals = [Counts()] * parties
+    for (own, _), tunnel in tunnels.items():
+        totals[own] = totals[own] + tunnel.counts()[0]
+    return totals
