@@ -21,6 +21,9 @@ class Preset:
 # Section 4.1 of the paper; the appendix "Hyperparameter Tuning" adds the augmentation.
 PAPER = Preset(TeacherConfig(), SearchConfig(), FinetuneConfig())
 
+DIGITS_MODEL = "vit:image_size=8,patch=2,width=64,depth=4,heads=2,channels=1"
+"""The demo's model: 17 tokens, small enough to train and to run privately in minutes."""
+
 DIGITS = Preset(
     TeacherConfig(
         epochs=40,

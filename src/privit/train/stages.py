@@ -119,6 +119,7 @@ def make_feed(data: Data, subject: Subject, config: TrainConfig, teacher: Teache
     validation = Images(data.validation, subject.preprocessing, config.memory_bytes)
     augment = None
     if config.augmentation:
+        # timm takes seconds to import, and most runs here do without.
         from privit.train.augment import Augmentation, make_augmentation
 
         settings = Augmentation(**config.augmentation)
