@@ -15,6 +15,7 @@ from torch import Tensor
 
 from privit.operators import TABLE
 from privit.spec import GeluVariant
+from privit.train.autograd import Quadratic
 
 Parameters = Mapping[str, Tensor]
 
@@ -51,7 +52,7 @@ def affine(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
 
 def quadratic(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
     """q2 x^2 + q1 x + q0."""
-    return (parameters["q2"] * x + parameters["q1"]) * x + parameters["q0"]
+    return Quadratic.apply(x, parameters["q2"], parameters["q1"], parameters["q0"])
 
 
 def softmax(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
@@ -88,7 +89,7 @@ def two_quad(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
 
 def quadratic_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
     """c2 s^2 + c1 s + c0."""
-    return (parameters["c2"] * scores + parameters["c1"]) * scores + parameters["c0"]
+    return Quadratic.apply(scores, parameters["c2"], parameters["c1"], parameters["c0"])
 
 
 def linear_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:

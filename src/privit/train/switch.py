@@ -7,18 +7,16 @@ its one operator: sites are grouped by operator, and nothing is computed that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from privit.errors import BudgetError
 from privit.operators import BY_ID, Operator, operator
 from privit.spec import GeluVariant, Shape
 from privit.train.activations import FUNCTIONS
+from privit.train.autograd import Branch, MixGeluIdentity, MixRecomputed, MixSoftmaxSquared, Reorder
 
 
 def rank_plan(switch_values: list[np.ndarray], budget: int) -> list[np.ndarray]:
@@ -35,82 +33,6 @@ def rank_plan(switch_values: list[np.ndarray], budget: int) -> list[np.ndarray]:
     ends = np.cumsum([np.size(layer) for layer in switch_values])[:-1]
     parts = np.split(kept, ends)
     return [part.reshape(np.shape(layer)) for part, layer in zip(parts, switch_values, strict=True)]
-
-
-class MixGeluIdentity(torch.autograd.Function):
-    """c gelu(x) + (1 - c) x, keeping only x and c for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, c: Tensor, approximate: str) -> Tensor:
-        ctx.save_for_backward(x, c)
-        ctx.approximate = approximate
-        return torch.lerp(x, F.gelu(x, approximate=approximate), c.to(x.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, c = ctx.saved_tensors
-        through_gelu = torch.ops.aten.gelu_backward(gradient, x, approximate=ctx.approximate)
-        x_gradient = torch.lerp(gradient, through_gelu, c.to(x.dtype))
-        difference = F.gelu(x, approximate=ctx.approximate).sub_(x).mul_(gradient)
-        return x_gradient, difference.to(c.dtype).sum_to_size(c.shape), None
-
-
-class MixSoftmaxSquared(torch.autograd.Function):
-    """c softmax(s) + (1 - c) s^2 / N, keeping only s and c for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, c: Tensor, tokens: int) -> Tensor:
-        ctx.save_for_backward(scores, c)
-        ctx.tokens = tokens
-        return torch.lerp(scores.square().div_(tokens), scores.softmax(dim=-1), c.to(scores.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        scores, c = ctx.saved_tensors
-        exact = scores.softmax(dim=-1)
-        through_softmax = torch.ops.aten._softmax_backward_data(gradient, exact, -1, scores.dtype)
-        through_square = (scores * (2.0 / ctx.tokens)).mul_(gradient)
-        scores_gradient = torch.lerp(through_square, through_softmax, c.to(scores.dtype))
-        difference = exact.sub_(scores.square().div_(ctx.tokens)).mul_(gradient)
-        return scores_gradient, difference.to(c.dtype).sum_to_size(c.shape), None
-
-
-class MixRecomputed(torch.autograd.Function):
-    """What `compute(*tensors)` gives, keeping only the tensors: the backward pass computes it again."""
-
-    @staticmethod
-    def forward(ctx: Any, compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        ctx.compute = compute
-        ctx.save_for_backward(*tensors)
-        return compute(*tensors)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[1:]
-        leaves = [t.detach().requires_grad_(w) for t, w in zip(ctx.saved_tensors, wanted, strict=True)]
-        with torch.enable_grad():
-            result = ctx.compute(*leaves)
-        inputs = [leaf for leaf in leaves if leaf.requires_grad]
-        found = iter(torch.autograd.grad(result, inputs, gradient, allow_unused=True))
-        return None, *(next(found) if leaf.requires_grad else None for leaf in leaves)
-
-
-class Reorder(torch.autograd.Function):
-    """Entries of axis 1 in another order; as the order is a permutation, so is the gradient's way back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse)
-        return x.index_select(1, order)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
-        (inverse,) = ctx.saved_tensors
-        return gradient.index_select(1, inverse), None, None
 
 
 class Sites(nn.Module):
@@ -244,17 +166,13 @@ class Sites(nn.Module):
             return MixGeluIdentity.apply(values, c, "tanh" if self.setting == "tanh" else "none")
         if pair == ("softmax", "squared_attn"):
             return MixSoftmaxSquared.apply(values, c, self.setting)
-        parameters = [self._parameters_of(entry) for entry in (self.exact, self.stand_in)]
-        names = [tuple(p) for p in parameters]
-        tensors = [self._spread(p, values) for each in parameters for p in each.values()]
-
-        def compute(values: Tensor, c: Tensor, *tensors: Tensor) -> Tensor:
-            first = dict(zip(names[0], tensors, strict=False))
-            second = dict(zip(names[1], tensors[len(first) :], strict=True))
-            stand_in = FUNCTIONS[pair[1]](values, second, self.setting)
-            return torch.lerp(stand_in, FUNCTIONS[pair[0]](values, first, self.setting), c.to(values.dtype))
-
-        return MixRecomputed.apply(compute, values, c, *tensors)
+        tensors = {
+            (entry.name, name): self._spread(parameter, values)
+            for entry in (self.exact, self.stand_in)
+            for name, parameter in self._parameters_of(entry).items()
+        }
+        branches = [_branch(entry, list(tensors), self.setting) for entry in (self.exact, self.stand_in)]
+        return MixRecomputed.apply(*branches, values, c, *tensors.values())
 
     def _parameters_of(self, entry: Operator) -> dict[str, Tensor]:
         held = getattr(self, entry.name) if entry.parameters else {}
@@ -273,3 +191,14 @@ class Sites(nn.Module):
                 values = {p: torch.full((self.owners,), entry.initial[p] * scale) for p in entry.parameters}
                 held = nn.ParameterDict(values)
                 self.add_module(name, held if present is None else held.to(present.device))
+
+
+def _branch(entry: Operator, keys: list[tuple[str, str]], setting: GeluVariant | int) -> Branch:
+    """The operator as a function of the values and of the parameters that `keys` name, in that order."""
+
+    def run(values: Tensor, *tensors: Tensor) -> Tensor:
+        named = zip(keys, tensors, strict=True)
+        parameters = {name: tensor for (owner, name), tensor in named if owner == entry.name}
+        return FUNCTIONS[entry.name](values, parameters, setting)
+
+    return run
