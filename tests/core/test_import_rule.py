@@ -1,0 +1,89 @@
+"""Core, train and serve stay apart: only the artifact folder crosses."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "privit"
+FILES = sorted(SOURCE.rglob("*.py"))
+TORCH = {"torch", "torchvision", "timm", "transformers", "accelerate"}
+ENGINE = {"jax", "jaxlib", "spu"}
+
+
+def imported(path: Path, inside_functions: bool) -> set[str]:
+    """Dotted names that a file imports: when it is loaded, or also when its functions run."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif not inside_functions and (_is_typing_only(node) or isinstance(node, ast.FunctionDef)):
+            continue
+        waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def _is_typing_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def offending(names: set[str], packages: set[str]) -> list[str]:
+    """Which of the names lie in one of the packages."""
+    return sorted(n for n in names if any(n == p or n.startswith(p + ".") for p in packages))
+
+
+def of(*parts: str) -> list[Path]:
+    """The files below these packages."""
+    return [path for path in FILES if path.relative_to(SOURCE).parts[0] in parts]
+
+
+def name(path: Path) -> str:
+    """How a test calls a file."""
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p not in of("train", "serve")], ids=name)
+def test_the_core_loads_neither_torch_nor_the_engine(path: Path) -> None:
+    assert offending(imported(path, False), TORCH | ENGINE | {"privit.train", "privit.serve"}) == []
+
+
+@pytest.mark.parametrize("path", of("train"), ids=name)
+def test_training_never_touches_serving(path: Path) -> None:
+    assert offending(imported(path, True), ENGINE | {"privit.serve"}) == []
+
+
+@pytest.mark.parametrize("path", of("serve"), ids=name)
+def test_serving_never_touches_training(path: Path) -> None:
+    assert offending(imported(path, True), TORCH | {"privit.train"}) == []
+
+
+def test_a_client_opens_its_folder_and_an_image_without_torch() -> None:
+    code = """
+import sys
+import privit.artifact, privit.data, privit.images, privit.plan
+data = privit.data.load_data("digits")
+preprocessing = privit.artifact.Preprocessing(8, 1, (0.5,), (0.5,))
+assert privit.data.preprocess(data.test.image(0), preprocessing).shape == (1, 8, 8)
+print(sorted({"torch", "jax", "spu"} & sys.modules.keys()))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_is_pickled(path: Path) -> None:
+    assert offending(imported(path, True), {"pickle", "dill", "cloudpickle", "joblib", "shelve"}) == []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "np.load", "numpy.load"):
+            settings = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            assert settings.get("weights_only", settings.get("allow_pickle")) in ("True", "False")
+            assert settings.get("weights_only", "True") == "True"
+            assert settings.get("allow_pickle", "False") == "False"
