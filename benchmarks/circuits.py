@@ -26,8 +26,17 @@ from privit.cost.circuits.functions import (
 )
 from privit.cost.circuits.garbled_run import run_two_processes
 from privit.cost.circuits.gates import Plain, to_wires
-from privit.cost.paper import UNSTATED, VIT_TINY, computable_totals, square_floor
-from privit.cost.profiles import PAPER_CONSTANTS
+from privit.cost.estimate import breakdown, estimate
+from privit.cost.paper import (
+    TINY_IMAGENET_GELU_TOKENS,
+    TINY_IMAGENET_SOFTMAX_ROWS,
+    UNSTATED,
+    VIT_TINY,
+    computable_totals,
+    square_floor,
+)
+from privit.cost.profiles import PAPER_CONSTANTS, WITHOUT_SQUARE, profile_names
+from privit.plan import plan_from_counts, uniform_plan
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "circuits.json"
@@ -146,6 +155,20 @@ def paper_totals() -> dict[str, Any]:
     }
 
 
+def models() -> list[dict[str, Any]]:
+    """ViT-Tiny dense and as the paper's 200/998 plan, in every profile: one ratio for each, never across."""
+    dense = uniform_plan(VIT_TINY)
+    kept = plan_from_counts(VIT_TINY, TINY_IMAGENET_GELU_TOKENS, TINY_IMAGENET_SOFTMAX_ROWS)
+    rows = []
+    for base in profile_names():
+        for name in (base, base + WITHOUT_SQUARE):
+            before, after = estimate(VIT_TINY, dense, name), estimate(VIT_TINY, kept, name)
+            row = {"profile": name, "unit": before.unit, "dense": before.total, "plan": after.total}
+            shares = {part: round(cost / after.total, 3) for part, cost in breakdown(after).items()}
+            rows.append(row | {"saved": round(before.ratio(after), 2), "plan_shares": shares})
+    return rows
+
+
 def main() -> dict[str, Any]:
     """Writes docs/results/circuits.json, and with --table the shipped cost table."""
     parser = argparse.ArgumentParser(
@@ -168,6 +191,7 @@ def main() -> dict[str, Any]:
         "paper_ratios": paper_ratios(),
         "garbled": garbled(),
         "paper_totals": paper_totals(),
+        "vit_tiny": models(),
     }
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")

@@ -52,6 +52,7 @@ def number(value: float) -> Bits:
 
 
 def parts(a: Sequence[Wire]) -> tuple[Bits, Bits, Wire]:
+    """Fraction, exponent and sign of a float's wires."""
     return list(a[:FRACTION]), list(a[FRACTION : FRACTION + EXPONENT]), a[-1]
 
 

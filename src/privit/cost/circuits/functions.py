@@ -89,6 +89,10 @@ def _uniform(low: float, high: float) -> Callable[[np.random.Generator, tuple[in
     return lambda rng, shape: rng.uniform(low, high, shape)
 
 
+def _either_sign(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.uniform(0.01, 300, shape) * rng.choice((-1, 1), shape)
+
+
 def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
@@ -140,7 +144,7 @@ FUNCTIONS: dict[str, Function] = {
         # Fixed point tabulates x Phi(x); float32 computes the tanh form and is checked against that.
         _entry("gelu", gelu_erf, _ANY, _uniform(-12, 12), (1, 3e-7)),
         _entry("exp", np.exp, "x <= 0", _uniform(-20, 0), (1.5, 1.5e-7)),
-        _entry("reciprocal", np.reciprocal, "x != 0", _uniform(0.01, 300), (1, 6e-8)),
+        _entry("reciprocal", np.reciprocal, "x != 0", _either_sign, (1, 6e-8)),
         _entry("reciprocal_square_root", lambda x: 1 / np.sqrt(x), "x > 0", _uniform(0.01, 300), (1, 1.2e-7)),
         _entry("maximum", lambda x: x.max(axis=1, keepdims=True), _ANY, _scores, (0, 0), True),
         _entry("softmax", _softmax, _ANY, _scores, (4, 5e-7), True),

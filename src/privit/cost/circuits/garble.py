@@ -77,9 +77,11 @@ class Garbler(Gates):
         return np.frombuffer(random, np.uint64).reshape(batch, lanes, _WORDS).copy()
 
     def xor_wires(self, a: Wire, b: Wire) -> Wire:
+        """XOR of labels, which needs no table."""
         return a ^ b
 
     def and_wires(self, a: Wire, b: Wire) -> Wire:
+        """The label for 0 of a AND b, with one table sent for each lane."""
         a, b, shape = _pair(a, b)
         first, second = self._hash.tweaks(len(a))
         labels = np.stack([a, a ^ self.offset, b, b ^ self.offset])
@@ -108,9 +110,11 @@ class Evaluator(Gates):
         return np.frombuffer(data, np.uint64).reshape(count, _WORDS)
 
     def xor_wires(self, a: Wire, b: Wire) -> Wire:
+        """XOR of labels, which needs no table."""
         return a ^ b
 
     def and_wires(self, a: Wire, b: Wire) -> Wire:
+        """The label of a AND b, with one table read for each lane."""
         a, b, shape = _pair(a, b)
         h = self._hash(np.stack([a, b]), self._hash.tweaks(len(a)))
         generator, evaluator = self._table(len(a)), self._table(len(a))

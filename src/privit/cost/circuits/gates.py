@@ -93,11 +93,13 @@ class Plain(Gates):
         self.xors = 0
 
     def xor_wires(self, a: Wire, b: Wire) -> Wire:
+        """XOR on every lane."""
         result = a ^ b
         self.xors += result.shape[1]
         return result
 
     def and_wires(self, a: Wire, b: Wire) -> Wire:
+        """AND on every lane."""
         result = a & b
         self.ands += result.shape[1]
         return result

@@ -74,19 +74,24 @@ class Ring(Recovery):
 
     @property
     def modulus(self) -> int:
+        """What shares are reduced by."""
         return 1 << self.width
 
     @property
     def name(self) -> str:
+        """As it appears in the name of a profile."""
         return f"ring{self.width}"
 
     def recover(self, gates: Gates, first: Bits, second: Bits) -> Bits:
+        """The value in two's complement."""
         return integer.add(gates, first, second)
 
     def mask(self, gates: Gates, value: Bits, mask: Bits) -> Bits:
+        """The value plus a prepared mask."""
         return integer.add(gates, integer.extend(value, self.width, signed=True), mask)
 
     def signed(self, values: np.ndarray) -> np.ndarray:
+        """Residues as the signed values they stand for."""
         values = values.astype(np.int64) % self.modulus
         return np.where(values >= self.modulus // 2, values - self.modulus, values)
 
@@ -108,10 +113,12 @@ class Prime(Recovery):
 
     @property
     def modulus(self) -> int:
+        """What shares are reduced by."""
         return self.prime
 
     @property
     def name(self) -> str:
+        """As it appears in the name of a profile."""
         return f"prime{self.width}"
 
     @property
@@ -119,13 +126,16 @@ class Prime(Recovery):
         return self.prime // 2
 
     def open_shares(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The shares, the second moved up by half of the prime."""
         return first, (second + self._half) % self.prime
 
     def open_mask(self, mask: np.ndarray) -> np.ndarray:
+        """The mask, from half of the prime on."""
         return (mask - self._half) % self.prime + self._half
 
     @property
     def mask_width(self) -> int:
+        """A bit more than a share has."""
         return self.width + 1
 
     def _subtract_chosen(self, gates: Gates, total: Bits, extra: int) -> Bits:
@@ -142,10 +152,12 @@ class Prime(Recovery):
         return integer.subtract(gates, total[: self.width], chosen)
 
     def recover(self, gates: Gates, first: Bits, second: Bits) -> Bits:
+        """The value in two's complement."""
         total, carry = integer.add_carry(gates, first, second)
         return self._subtract_chosen(gates, [*total, carry], self._half)
 
     def mask(self, gates: Gates, value: Bits, mask: Bits) -> Bits:
+        """The value plus a prepared mask."""
         wide = integer.extend(value, self.mask_width, signed=True)
         return self._subtract_chosen(gates, integer.add(gates, wide, mask), 0)
 
