@@ -82,12 +82,13 @@ async def _start_engines(
     folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack
 ) -> list[EngineProcess]:
     sides = {"server": "server", "client": "client", "helper": "client"}
-    engines = []
-    for role in list(RANKS)[: found.parties]:
-        engine = await EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file)
-        stack.push_async_callback(engine.stop)
-        engines.append(engine)
-    return engines
+    starts = [
+        asyncio.ensure_future(EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file))
+        for role in list(RANKS)[: found.parties]
+    ]
+    for start in starts:
+        stack.push_async_callback((await start).stop)
+    return [start.result() for start in starts]
 
 
 async def _join(
