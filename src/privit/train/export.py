@@ -40,7 +40,7 @@ def export_artifact(
     _check_request(student.spec, preprocessing, class_names, validation_images)
     student = with_plan(student, plan)
     ranges = measure_ranges(student, validation_images)
-    check_ranges(ranges, student.spec.width)
+    check_ranges(ranges, student.spec)
     public = Public(student.spec, preprocessing, tuple(class_names), ranges, dict(notes or {}))
     weights = {name: student.weights()[name] for name in all_weight_shapes(student.spec, plan)}
     _refuse_foreign_folder(folder)
