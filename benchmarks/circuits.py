@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.circuits_tables import write_tables
 from privit.cost.circuits import floating, integer
 from privit.cost.circuits.functions import (
     FUNCTIONS,
@@ -39,6 +40,7 @@ from privit.cost.profiles import PAPER_CONSTANTS, WITHOUT_SQUARE, profile_names
 from privit.plan import plan_from_counts, uniform_plan
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "cost.md"
 RESULTS = ROOT / "docs" / "results" / "circuits.json"
 TABLE = ROOT / "src" / "privit" / "cost" / "tables" / "circuits.json"
 
@@ -195,6 +197,7 @@ def main() -> dict[str, Any]:
     }
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    write_tables(PAGE, results)
     print(json.dumps(results))
     return results
 

@@ -16,7 +16,6 @@ from privit.cost.circuits.functions import (
     function,
     gelu_erf,
     gelu_tanh,
-    parse_function,
     setting,
 )
 from privit.cost.circuits.gates import Plain
@@ -137,9 +136,6 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         function("sine")
     with pytest.raises(RequestError, match="fixed32-ring32"):
         setting("fixed7")
-    assert parse_function("softmax(197)") == ("softmax", 197)
-    with pytest.raises(RequestError, match="write relu or softmax"):
-        parse_function("softmax[3]")
 
 
 def test_settings_are_named_by_number_and_recovery() -> None:

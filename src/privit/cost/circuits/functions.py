@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -218,11 +217,3 @@ def count(function_name: str, setting_name: str, length: int = 1) -> Plain:
     # A circuit's gates do not depend on the values on its wires.
     _, gates = evaluate_masked(entry, where, np.ones((1, length)), np.random.default_rng(0))
     return gates
-
-
-def parse_function(text: str) -> tuple[str, int]:
-    """Name and vector length of a text such as softmax(197) or relu."""
-    match = re.fullmatch(r"([a-z_]+)(?:\((\d+)\))?", text)
-    if not match:
-        raise RequestError(f"{text!r} is not a function", "write relu or softmax(197)")
-    return function(match[1]).name, int(match[2] or 1)
