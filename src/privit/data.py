@@ -2,7 +2,7 @@
 
 digits                                        bundled with scikit-learn
 cifar10  cifar100  tiny-imagenet  fashion-mnist   $PRIVIT_DATA/NAME, else downloaded
-hf:NAME                                       any Hugging Face image data set
+hf:NAME or hf:NAME:VARIANT                    any Hugging Face image data set
 FOLDER                                        parquet files (train-*.parquet, test-*.parquet), or
                                               FOLDER/train/CLASS/*.png, or FOLDER/CLASS/*.png
 """

@@ -36,6 +36,9 @@ SPLIT_NAMES = {
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 
+IN_MEMORY_BYTES = 2**31
+"""Parquet files up to this size are read whole; larger ones are mapped from the cache of `datasets`."""
+
 LAYOUT = (
     "train-*.parquet and test-*.parquet in the Hugging Face layout, or train/CLASS/*.png and test/CLASS/*.png"
 )
@@ -152,22 +155,26 @@ def _parquet_folder(folder: Path, paths: list[Path]) -> Sources:
             raise RequestError(f"{path} does not say which split it belongs to", f"expected: {LAYOUT}")
         files.setdefault(split, []).append(path)
     try:
+        if sum(path.stat().st_size for path in paths) > IN_MEMORY_BYTES:
+            names = {split: [str(path) for path in members] for split, members in files.items()}
+            return _tables(datasets.load_dataset("parquet", data_files=names), str(folder))
         tables = {
-            split: pa.concat_tables([pq.read_table(path) for path in members])
+            split: datasets.Dataset(pa.concat_tables([pq.read_table(path) for path in members]))
             for split, members in files.items()
         }
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowInvalid, datasets.exceptions.DatasetGenerationError) as error:
         raise RequestError(
             f"{folder} holds parquet files that cannot be read: {error}", "copy them again"
         ) from error
-    return _tables({split: datasets.Dataset(table) for split, table in tables.items()}, str(folder))
+    return _tables(tables, str(folder))
 
 
 def _hub(hub_name: str, name: str) -> Sources:
     datasets = _datasets()
     try:
+        repository, _, variant = hub_name.partition(":")
         with hub_access():
-            found = datasets.load_dataset(hub_name)
+            found = datasets.load_dataset(repository, variant or None)
     except Exception as error:  # the hub's client raises requests', httpx' and its own errors
         reason = (str(error) or type(error).__name__).splitlines()[0]
         where = (

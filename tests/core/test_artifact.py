@@ -15,6 +15,11 @@ from privit.errors import ArtifactError, PrivitError
 from privit.plan import Plan
 
 Weights = dict[str, np.ndarray]
+GOLDEN = Path(__file__).parent / "golden" / "artifact-format-1"
+"""Written by `save_artifact` when format 1 was made, from the model of conftest.py; never written again."""
+PLAN_HASH = "bf65306ead0aa2d885ba3782938443d8d655c40107bad55e5d369943522ad3ca"
+PUBLIC_HASH = "6fac6f528647f3edee54fd45049867125d65a6859a11c7eda2281c24ef7bd4df"
+HEAD_WEIGHT = -0.03797615319490433
 
 
 @pytest.fixture
@@ -31,6 +36,16 @@ def test_what_is_loaded_is_what_was_saved(
     assert loaded.plan.hash() == tiny_plan.hash()
     assert loaded.weights is not None
     assert all(np.array_equal(loaded.weights[name], value) for name, value in tiny_weights.items())
+
+
+def test_an_artifact_of_format_1_is_read_as_it_was_written(tiny_public: Public, tiny_plan: Plan) -> None:
+    loaded = load_artifact(GOLDEN)
+    assert loaded.public == tiny_public
+    assert loaded.plan.hash() == tiny_plan.hash() == PLAN_HASH
+    assert public_hash(loaded.public, loaded.plan) == PUBLIC_HASH
+    assert loaded.weights is not None
+    assert float(loaded.weights["head.weight"][0, 0]) == pytest.approx(HEAD_WEIGHT, abs=1e-9)
+    assert load_artifact(GOLDEN / "client").weights is None
 
 
 def test_the_clients_folder_holds_no_weights(saved: Path) -> None:

@@ -188,6 +188,20 @@ def test_parquet_files_in_the_hugging_face_layout(tmp_path: Path, below: str) ->
     assert data.test.labels.tolist() == [0, 1, 2] * 3
 
 
+def test_parquet_files_beyond_memory_are_mapped_from_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("privit.sources.IN_MEMORY_BYTES", 0)
+    (tmp_path / "data").mkdir()
+    write_parquet(tmp_path / "data" / "train.parquet", 30)
+    data = load_data(str(tmp_path), validation_share=0.25)
+    assert data.class_names == CLASSES
+    assert [len(split) for split in (data.train, data.validation, data.test)] == [18, 6, 6]
+
+
 def test_parquet_files_without_hugging_faces_notes(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -381,6 +381,11 @@ def test_an_unknown_timm_name_gets_a_suggestion() -> None:
     assert "deit_tiny_patch16_224" in caught.value.hint
 
 
+def test_an_unknown_tag_of_a_known_model_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"Invalid pretrained tag \(of_mine\)"):
+        load_host("timm:vit_tiny_patch16_224.of_mine", 10, None)
+
+
 def test_a_name_of_no_known_form_is_refused_with_the_forms() -> None:
     with pytest.raises(RequestError, match="no model is called 'deit', and it is not a file") as caught:
         load_host("deit", 10, None)

@@ -136,8 +136,14 @@ def _timm(name: str, model_name: str, path: Path | None, pretrained: bool, seed:
         near = difflib.get_close_matches(model_name, timm.list_models(), n=3)
         hint = f"did you mean {', '.join(near)}?" if near else "list them: timm.list_models('vit_*')"
         raise RequestError(f"timm has no model called {model_name!r}", hint)
-    with torch.device("meta"):
-        check_timm(timm.create_model(model_name), model_name)  # before anything is read or downloaded
+    try:
+        with torch.device("meta"):
+            empty = timm.create_model(model_name)
+    except RuntimeError as error:
+        raise RequestError(
+            f"timm cannot make {model_name!r}: {error}", "leave out the tag after the dot"
+        ) from error
+    check_timm(empty, model_name)  # before anything is read or downloaded
     state = None if path is None else read_state_dict(path)
     settings = {}
     if state is not None:
@@ -219,7 +225,10 @@ def _hf(name: str, hub_name: str, pretrained: bool, seed: int) -> Host:
 
 
 def _hf_preprocessing(hub_name: str, spec: Spec) -> Preprocessing | None:
-    """What the processor beside the model says; None where there is no processor."""
+    """What the processor beside the model says; None where there is no processor.
+
+    Where theirs squashes a picture that is not square, ours takes its middle, as timm does.
+    """
     from PIL import Image
     from transformers.image_processing_base import ImageProcessingMixin
 
