@@ -42,7 +42,7 @@ ARMS = ("privit", "privit-plan", "random", "layerwise")
 def teacher_config(seed: int) -> TeacherConfig:
     """How each seed's teacher is trained from scratch."""
     return TeacherConfig(
-        epochs=24,
+        epochs=12,
         learning_rate=1e-3,
         weight_decay=0.05,
         schedule="cosine",
@@ -50,7 +50,6 @@ def teacher_config(seed: int) -> TeacherConfig:
         gradient_clip=1.0,
         pretrained=False,
         train_limit=5000,
-        augmentation={"flip": 0.5, "shift": 2},
         select="last",
         seed=seed,
         data_seed=seed,
@@ -60,15 +59,14 @@ def teacher_config(seed: int) -> TeacherConfig:
 def search_config(seed: int) -> SearchConfig:
     """How each seed's plan is found."""
     return SearchConfig(
-        epochs=40,
+        epochs=20,
         learning_rate=3e-4,
         switch_learning_rate=3e-3,
         epsilon=0.03,
         warmup_epochs=0,
         gradient_clip=1.0,
         budgets=(keep(SHARE),),
-        descents={"gelu": Descent(1e-3, 1.3, 0.05), "softmax": Descent(1e-3, 1.3, 0.05)},
-        augmentation={"flip": 0.5, "shift": 2},
+        descents={"gelu": Descent(3e-3, 1.4, 0.06), "softmax": Descent(3e-3, 1.4, 0.06)},
         seed=seed,
     )
 
@@ -76,12 +74,11 @@ def search_config(seed: int) -> SearchConfig:
 def finetune_config(seed: int) -> FinetuneConfig:
     """How every plan is trained on, whoever made it."""
     return FinetuneConfig(
-        epochs=12,
+        epochs=5,
         learning_rate=1e-3,
         weight_decay=0.01,
         warmup_epochs=1,
         gradient_clip=1.0,
-        augmentation={"flip": 0.5, "shift": 2},
         select="last",
         seed=seed,
     )

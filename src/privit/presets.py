@@ -26,7 +26,7 @@ DIGITS_MODEL = "vit:image_size=8,patch=2,width=64,depth=4,heads=2,channels=1"
 
 DIGITS = Preset(
     TeacherConfig(
-        epochs=40,
+        epochs=25,
         learning_rate=1e-3,
         schedule="cosine",
         warmup_epochs=2,
@@ -48,7 +48,7 @@ DIGITS = Preset(
         },
     ),
     FinetuneConfig(
-        epochs=30, learning_rate=1e-3, weight_decay=0.01, warmup_epochs=1, gradient_clip=1.0, select="last"
+        epochs=15, learning_rate=1e-3, weight_decay=0.01, warmup_epochs=1, gradient_clip=1.0, select="last"
     ),
 )
 

@@ -75,7 +75,7 @@ def test_only_a_finished_run_of_the_right_stage_is_loaded(tmp_path: Path) -> Non
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorkError, match="cannot write to .*: Not a directory"):
+    with pytest.raises(WorkError, match=r"cannot write to .*: Not a directory"):
         opened(tmp_path / "file" / "run")
 
 
