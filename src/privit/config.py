@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import operator
@@ -231,12 +232,36 @@ def _refusals(check: Any) -> list[str]:
     return []
 
 
+def type_problems(config: TrainConfig) -> list[str]:
+    """Settings whose value is of another type than declared, or not among the declared choices."""
+    found = []
+    for name, hint in get_type_hints(type(config)).items():
+        value, choices = getattr(config, name), get_args(hint)
+        if get_origin(hint) is Literal:
+            if value not in choices:
+                found.append(f"{name} is {value!r}, not one of {', '.join(map(str, choices))}")
+        elif not _fits(value, choices if get_origin(hint) is UnionType else (hint,)):
+            expected = " or ".join(getattr(h, "__name__", str(h)) for h in choices or (hint,))
+            found.append(f"{name} is {value!r}, but {expected} was expected")
+    return found
+
+
+def _fits(value: Any, hints: tuple[Any, ...]) -> bool:
+    for hint in hints:
+        plain = get_origin(hint) or hint
+        numbers = (int, float) if plain is float else plain
+        if isinstance(value, numbers) and (plain is bool or not isinstance(value, bool)):
+            return True
+    return False
+
+
 Config = TypeVar("Config", bound=TrainConfig)
 
 
 def check_config(config: TrainConfig) -> None:
     """Refuses settings that cannot work; all problems come in one error."""
-    if problems := config.problems():
+    # A value of the wrong type cannot be compared, so types come first.
+    if problems := type_problems(config) or config.problems():
         raise config_error(problems)
 
 
@@ -252,15 +277,20 @@ def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:
     if unknown:
         known = ", ".join(f.name for f in fields(kind))
         raise RequestError(f"{kind.__name__} has no setting {', '.join(unknown)}", f"known: {known}")
+    makers: dict[str, Any] = {
+        "budgets": lambda value: tuple(Budget(**budget) for budget in value),
+        "descents": lambda value: {k: Descent(**descent) for k, descent in value.items()},
+        "granularity": lambda value: Granularity(**value),
+        "kinds": lambda value: (value,) if isinstance(value, str) else tuple(value),
+    }
     values = dict(data)
-    if "budgets" in values:
-        values["budgets"] = tuple(Budget(**budget) for budget in values["budgets"])
-    if "descents" in values:
-        values["descents"] = {k: Descent(**d) for k, d in values["descents"].items()}
-    if "granularity" in values:
-        values["granularity"] = Granularity(**values["granularity"])
-    if "kinds" in values:
-        values["kinds"] = tuple(values["kinds"])
+    for name in makers.keys() & values.keys():
+        try:
+            values[name] = makers[name](values[name])
+        except (TypeError, AttributeError) as error:
+            raise RequestError(
+                f"{name} is {values[name]!r}: {error}", "write it as config.json does"
+            ) from error
     return kind(**values)
 
 

@@ -18,8 +18,21 @@ class Preset:
     finetune: FinetuneConfig
 
 
-# Section 4.1 of the paper; the appendix "Hyperparameter Tuning" adds the augmentation.
-PAPER = Preset(TeacherConfig(), SearchConfig(), FinetuneConfig())
+# Hassani et al. 2021, whose settings the appendix "Hyperparameter Tuning" of the paper names.
+PAPER_AUGMENTATION = {
+    "mixup": 0.8,
+    "cutmix": 1.0,
+    "label_smoothing": 0.1,
+    "rand_augment": "rand-m9-mstd0.5-inc1",
+    "random_erasing": 0.25,
+}
+
+# Section 4.1 of the paper.
+PAPER = Preset(
+    TeacherConfig(augmentation=PAPER_AUGMENTATION),
+    SearchConfig(augmentation=PAPER_AUGMENTATION),
+    FinetuneConfig(augmentation=PAPER_AUGMENTATION),
+)
 
 DIGITS_MODEL = "vit:image_size=8,patch=2,width=64,depth=4,heads=2,channels=1"
 """The demo's model: 17 tokens, small enough to train and to run privately in minutes."""

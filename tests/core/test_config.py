@@ -25,6 +25,7 @@ from privit.presets import PRESETS, preset, with_strategy
 def test_every_preset_is_free_of_problems_and_survives_json(name: str) -> None:
     chosen = preset(name)
     for config in (chosen.teacher, chosen.search, chosen.finetune):
+        check_config(config)
         assert config.problems() == []
         assert from_json(type(config), to_json(config)) == config
 
@@ -71,6 +72,17 @@ def test_kinds_operators_and_swaps_are_checked_by_name() -> None:
     assert SearchConfig(stand_in={"gelu": "squared_attn", "softmax": "squared_attn"}).problems()
     assert FinetuneConfig(swap={"gelu": "softmax"}).problems()
     assert FinetuneConfig(swap={"gelu": "relu"}).problems() == []
+
+
+def test_a_value_of_another_type_or_choice_is_refused_before_anything_is_compared() -> None:
+    with pytest.raises(RequestError, match="epochs is 'many', but int was expected"):
+        check_config(from_json(TeacherConfig, {"epochs": "many"}))
+    with pytest.raises(RequestError, match="schedule is 'linear', not one of constant, step, cosine"):
+        check_config(TeacherConfig(schedule="linear"))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="budgets is 3"):
+        from_json(SearchConfig, {"budgets": 3})
+    assert from_json(SearchConfig, {"kinds": "gelu"}).kinds == ("gelu",)
+    check_config(TeacherConfig(learning_rate=1, gradient_clip=None, image_size=None))
 
 
 def test_an_unknown_setting_is_refused_by_name() -> None:

@@ -173,11 +173,7 @@ class Loop:
                 break
             report.step(self.epoch, step + 1)
         losses = self.accelerator.reduce(sums.to(self.accelerator.device), reduction="mean").cpu()
-        if not bool(torch.isfinite(losses).all()):
-            raise TrainingDiverged(
-                f"the loss became NaN or infinite in epoch {self.epoch + 1} of {self.stage.name}",
-                f"the checkpoint of epoch {self.epoch} is kept; lower the learning rate or clip gradients",
-            )
+        self._check_finite(losses)
         self.epoch += 1
         names = ("loss", "cross_entropy", "distillation")
         record = {"epoch": self.epoch} | dict(zip(names, losses.mean(0).tolist(), strict=True))
@@ -191,6 +187,16 @@ class Loop:
             self._unwrap()
             self._prepare(read_moments(self.plain_optimizer))
         return record
+
+    def _check_finite(self, losses: Tensor) -> None:
+        # The last step may have spoilt the weights after its own loss was taken.
+        spoilt = [n for n, p in self.stage.student.named_parameters() if not bool(p.isfinite().all())]
+        if spoilt or not bool(losses.isfinite().all()):
+            what = "the loss" if not spoilt else f"weights ({spoilt[0]}, {len(spoilt)} in all) or the loss"
+            raise TrainingDiverged(
+                f"{what} became NaN or infinite in epoch {self.epoch + 1} of {self.stage.name}",
+                f"the checkpoint of epoch {self.epoch} is kept; lower the learning rate or clip gradients",
+            )
 
     def _batches(self) -> Iterator[list[Batch]]:
         """The batches of the epoch for this process, each in as many parts as gradients are accumulated."""
