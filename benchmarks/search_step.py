@@ -71,8 +71,9 @@ def make_step(name: str, image_size: int, batch: int, classes: int, stand_ins: s
     student.train()
     switches = [p for n, p in student.named_parameters() if n.endswith(".switch")]
     weights = [p for n, p in student.named_parameters() if not n.endswith(".switch")]
-    groups = [{"params": weights}, {"params": switches, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=1e-4)
+    optimizer = torch.optim.AdamW(weights, lr=1e-4)
+    if switches:
+        optimizer.add_param_group({"params": switches, "weight_decay": 0.0})
     images = torch.randn(batch, spec.channels, image_size, image_size)
     labels = torch.randint(classes, (batch,))
 
