@@ -22,6 +22,12 @@ INTERPOLATIONS = {
 }
 """The ways to resize, under the names that timm and Pillow share."""
 
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""The kinds of file that are read; Pillow knows more, some of which start other programs."""
+
+MOST_ELONGATED = 100
+"""Longer over shorter side at most: a line of pixels would grow enormous when its short side is enlarged."""
+
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode for each number of channels a model may read."""
 
@@ -39,9 +45,13 @@ def decode_image(data: bytes, name: str) -> Image.Image:
     """The picture that encoded bytes hold; `name` is what error messages call it."""
     try:
         with warnings.catch_warnings():
+            # Damaged notes (EXIF) do not change the picture; Pillow warns about them.
+            warnings.simplefilter("ignore", UserWarning)
             # A picture of 90 million pixels is no model input; Pillow only warns about it.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data))
+            Image.init()
+            # A Pillow that was built without a library lacks that kind.
+            image = Image.open(io.BytesIO(data), formats=[kind for kind in FORMATS if kind in Image.OPEN])
             # Phones store a second, smaller frame in MPO files; the first is the picture.
             if getattr(image, "is_animated", False) and image.format != "MPO":
                 frames = getattr(image, "n_frames", 2)
@@ -50,21 +60,26 @@ def decode_image(data: bytes, name: str) -> Image.Image:
                     "save one frame of it as PNG",
                 )
             image.load()
+            return plain_image(image, name)
     except UnidentifiedImageError as error:
         raise RequestError(
-            f"{name} is not an image that Pillow can read", "save it as PNG or JPEG"
+            f"{name} is not an image of a known kind ({', '.join(FORMATS)})", "save it as PNG or JPEG"
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise RequestError(f"{name} is too large: {error}", "make the image smaller first") from error
-    except (OSError, SyntaxError, ValueError) as error:
+    except RequestError:
+        raise
+    except Exception as error:  # Pillow's readers let struct.error, KeyError and others through
         raise RequestError(f"{name} is a damaged image: {error}", "save it again as PNG or JPEG") from error
-    return plain_image(image, name)
 
 
 def plain_image(image: Image.Image, name: str = "the image") -> Image.Image:
     """The same picture upright, as 8-bit grey ("L") or "RGB"; what is transparent becomes white."""
     if 0 in image.size:
         raise RequestError(f"{name} has size {image.size}, so it shows nothing", "give another image")
+    if max(image.size) > MOST_ELONGATED * min(image.size):
+        width, height = image.size
+        raise RequestError(f"{name} is a strip of {width} x {height} pixels", "cut out the part that matters")
     # Most pictures carry no orientation, and reading the tag is cheaper than transposing by nothing.
     if image.format is not None and image.getexif():
         image = ImageOps.exif_transpose(image)

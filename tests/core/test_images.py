@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     return file.getvalue()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(8, 90),
     st.integers(8, 90),
@@ -130,9 +131,14 @@ def test_an_animation_is_refused_with_its_number_of_frames() -> None:
         decode_image(data, "a.gif")
 
 
+def test_a_phones_picture_with_a_preview_beside_it_is_the_first_of_the_two() -> None:
+    data = encoded(picture(16, 16), "MPO", save_all=True, append_images=[picture(4, 4)])
+    assert decode_image(data, "a.jpg").size == (16, 16)
+
+
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"%PDF-1.7"])
 def test_what_is_no_image_is_refused(data: bytes) -> None:
-    with pytest.raises(RequestError, match=r"a.png is (not an|a damaged) image") as caught:
+    with pytest.raises(RequestError, match=r"a.png is (not an image|a damaged image)") as caught:
         decode_image(data, "a.png")
     assert "PNG" in caught.value.hint
 
@@ -148,6 +154,37 @@ def test_an_enormous_picture_is_refused_without_being_decoded(monkeypatch: pytes
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(RequestError, match="too large"):
         decode_image(encoded(picture(11, 11)), "a.png")
+
+
+def test_a_kind_of_file_that_starts_other_programs_is_not_opened() -> None:
+    with pytest.raises(RequestError, match="not an image of a known kind"):
+        decode_image(encoded(picture(8, 8), "EPS"), "a.eps")
+
+
+def test_a_strip_that_would_grow_enormous_is_refused() -> None:
+    with pytest.raises(RequestError, match="a strip of 101 x 1 pixels"):
+        decode_image(encoded(picture(101, 1)), "a.png")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(
+        [("PNG", "RGBA"), ("PNG", "P"), ("JPEG", "RGB"), ("WEBP", "RGB"), ("TIFF", "RGB"), ("GIF", "P")]
+    ),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6),
+    st.floats(0.1, 1),
+)
+def test_whatever_is_in_a_file_it_is_a_picture_or_a_clear_error(
+    kind: tuple[str, str], changes: list[tuple[float, int]], kept: float
+) -> None:
+    tag = Image.Exif()
+    tag[0x0112] = 6
+    data = bytearray(encoded(picture(16, 12, kind[1]), kind[0], exif=tag))
+    for place, value in changes:
+        data[int(place * len(data))] = value
+    with contextlib.suppress(RequestError):
+        found = decode_image(bytes(data[: int(kept * len(data))]), "a")
+        assert preprocess(found, IMAGENET).shape == (3, 32, 32)
 
 
 def test_floating_point_pictures_are_refused() -> None:
