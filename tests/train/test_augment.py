@@ -153,6 +153,13 @@ def test_augmented_images_stay_within_the_range_of_pixels(channels: int) -> None
     assert found.images.abs().max() <= 2 + 1e-6
 
 
+@pytest.mark.parametrize("text", ["rand-m10-n8-mstd0.5-inc1", "rand-m10-n8", "rand-m20-n8-mmax30-inc1"])
+def test_the_strongest_levels_still_give_pictures(text: str) -> None:
+    augment = made(Augmentation(rand_augment=text))
+    for epoch in range(20):
+        assert augment(batch(), epoch, 0, 0).images.isfinite().all()
+
+
 def test_all_problems_come_in_one_error() -> None:
     wrong = Augmentation(mixup=-1, flip=2, shift=16, rand_augment="strong")
     with pytest.raises(RequestError) as caught:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.mixup import Mixup
 from timm.data.random_erasing import RandomErasing
@@ -148,9 +148,18 @@ def _policy(text: str, preprocessing: Preprocessing) -> Callable[[Image.Image], 
     fill = tuple(round(255 * value) for value in preprocessing.mean)
     settings = {"img_mean": fill if len(fill) == 3 else fill * 3, "translate_const": preprocessing.size * 0.3}
     try:
-        return rand_augment_transform(text, settings)
+        policy = rand_augment_transform(text, settings)
     except (AssertionError, ValueError, KeyError) as error:
         raise config_error([f"augmentation: rand_augment {text!r} is not understood by timm"]) from error
+    for operation in policy.ops:
+        if operation.name.startswith("Posterize"):
+            operation.aug_fn = _posterize
+    return policy
+
+
+def _posterize(picture: Image.Image, bits: int, **_: object) -> Image.Image:
+    # timm's strongest level keeps no bit at all, which Pillow refuses.
+    return ImageOps.posterize(picture, min(max(bits, 1), 8))
 
 
 def _shifted(image: Tensor, most: int) -> Tensor:
