@@ -21,7 +21,6 @@ KEY = bytes(range(16))
         ("relu", "fixed31-prime31", (1000, 1)),
         ("relu", "fixed32-ring32", (1000, 1)),
         ("gelu", "fixed32-ring32", (100, 1)),
-        ("gelu", "float32-prime31", (10, 1)),
         ("softmax", "fixed32-ring32", (1, 197)),
     ],
 )

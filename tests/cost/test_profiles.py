@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +82,16 @@ def test_the_shipped_table_is_what_the_circuits_count() -> None:
     ]
     for setting, (function, length) in itertools.product(SETTINGS, again):
         assert table[setting][function][str(length)] == count(function, setting, length).ands
+
+
+def test_the_published_results_are_those_of_the_shipped_table() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "results" / "circuits.json"
+    results = json.loads(page.read_text())
+    assert all(found["within_bound"] for found in results["functions"].values())
+    assert all(run["equal_to_plain"] and run["bytes_per_and"] == 32 for run in results["garbled"])
+    for key, found in results["functions"].items():
+        setting, function, length = re.fullmatch(r"(\S+) (\w+)\((\d+)\)", key).groups()  # type: ignore[union-attr]
+        assert counted_table()[setting][function][length] == found["ands"]
 
 
 def test_lengths_outside_the_table_are_counted_and_lie_between_their_neighbours() -> None:

@@ -135,29 +135,26 @@ def _gelu_tail(x: np.ndarray) -> np.ndarray:
     return x * 0.5 * np.vectorize(math.erfc, otypes=[np.float64])(x / math.sqrt(2))
 
 
-def _power_of_two(gates: Gates, exponent: Bits, fraction: int, precision: int, stages: int) -> Bits:
-    """2^-exponent with `precision` bits after the point; `stages` integer bits of the exponent count."""
-    index = (precision - 3) // 2
-    mantissa = lines(gates, exponent[:fraction], index, lambda r: np.exp2(-r), 1.0, precision)
-    shifted = integer.shift_right(gates, mantissa, exponent[fraction : fraction + stages])
-    return gates.mask(gates.not_(gates.any_bit(exponent[fraction + stages :])), shifted)
+def exp_negative(gates: Gates, t: Bits, fraction: int, precision: int, extra: int = 0) -> Bits:
+    """exp(-t) in [0, 1] for an unsigned t, with `precision` significant bits.
 
-
-def exp_negative(gates: Gates, t: Bits, fraction: int, precision: int) -> Bits:
-    """exp(-t) in [0, 1] with `precision` bits after the point, for an unsigned t.
-
-    Rounded, not cut off: a bias would add up over the lanes of a softmax.
+    The result has precision + extra bits after the point, rounded: a bias, or an absolute error
+    that is not far below the result's unit, would add up over the lanes of a softmax.
     """
-    precision += 1
-    stages = precision.bit_length()
-    reach = stages + fraction  # beyond 2^stages >= precision the result is zero
-    extra = max(precision + 3 - fraction, 0)
-    factor_bits = precision + 4
+    significant, places = precision + 1, precision + extra + 1
+    stages = places.bit_length()
+    reach = stages + fraction  # beyond 2^stages > places the result is zero
+    more = max(significant + 3 - fraction, 0)
+    factor_bits = significant + 4
     factor = round(math.log2(math.e) * (1 << factor_bits))
-    low = [0] * extra + t[:reach]
-    product = integer.multiply_constant(gates, low, factor, len(low) + factor_bits + 1)
-    power = _power_of_two(gates, product[factor_bits:], fraction + extra, precision, stages)
-    power = gates.mask(gates.not_(gates.any_bit(t[reach:])), power)
+    low = [0] * more + t[:reach]
+    product = integer.multiply_constant(gates, low, factor, len(low) + factor_bits + 1)[factor_bits:]
+    point = fraction + more
+    index = (significant - 3) // 2
+    mantissa = lines(gates, product[:point], index, lambda r: np.exp2(-r), 1.0, significant)
+    shifted = integer.shift_right(gates, [0] * extra + mantissa, product[point : point + stages])
+    gone = gates.any_bit(product[point + stages :] + t[reach:])
+    power = gates.mask(gates.not_(gone), shifted)
     return integer.add(gates, power[1:], constant(0, len(power) - 1), power[0])
 
 
@@ -210,8 +207,11 @@ def softmax(gates: Gates, form: FixedFormat, x: Bits) -> Bits:
     """exp(x - max) / sum exp(x - max) over all lanes."""
     precision = _table_fraction(form) + 2
     distance = integer.subtract(gates, maximum(gates, form, x), x)
-    powers = exp_negative(gates, distance, form.fraction, precision)
-    return _normalise(gates, form, powers, precision, integer.sum_lanes(gates, powers), precision - 1)
+    # As many places more as the sum of all the lanes' rounding errors needs to stay below a unit.
+    extra = (lane_count(x) - 1).bit_length()
+    powers = exp_negative(gates, distance, form.fraction, precision, extra)
+    total = integer.sum_lanes(gates, powers)[extra:]
+    return _normalise(gates, form, powers[extra:], precision, total, precision - 1)
 
 
 def _common_scale(gates: Gates, values: Bits, keep: int) -> tuple[Bits, Bits]:
@@ -252,7 +252,8 @@ def two_quad(gates: Gates, form: FixedFormat, x: Bits, shift: float = 5.0) -> Bi
 def layer_norm(gates: Gates, form: FixedFormat, x: Bits, eps: float = 1e-6) -> Bits:
     """(x - mean) / sqrt(variance + eps) over all lanes; scale and shift belong to the next matrix."""
     fraction, count = form.fraction, lane_count(x)
-    keep, extra = fraction + 4, fraction // 2
+    # Deviations keep more bits for the variance, where their errors add up, than for the result.
+    narrow, keep, extra = fraction + 4, fraction + 8, fraction // 2
     factor_bits = form.width
     factor = round((1 << factor_bits) / count)
     total = integer.sum_lanes(gates, x, signed=True)
@@ -276,7 +277,8 @@ def layer_norm(gates: Gates, form: FixedFormat, x: Bits, eps: float = 1e-6) -> B
     root = integer.square_root(gates, integer.extend(radicand, len(radicand) + len(radicand) % 2))
     # The largest value is at least 2^(keep - 1), so the root is at least that over sqrt(count).
     lowest = keep - 1 + extra - (count.bit_length() + 1) // 2
+    drop = keep - narrow
     power = keep + extra + fraction + 1
     inverse = integer.divide(gates, constant(1 << power, power + 1), root, power - lowest + 1)
-    product = integer.multiply(gates, values, inverse)[power - extra - fraction :]
+    product = integer.multiply(gates, values[drop:], inverse)[power - drop - extra - fraction :]
     return integer.negate_if(gates, centred[-1], integer.extend(product, form.width))

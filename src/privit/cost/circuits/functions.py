@@ -24,7 +24,7 @@ class Function:
     """One nonlinearity.
 
     `fixed_bound` is the largest error in units of the last place on fixed point; `float_bound` is the
-    largest error in float32 relative to max(1, |result|). Both hold on the inputs `sample` draws.
+    largest error in float32 relative to max(1, |result|). Both hold for inputs of the domain.
     """
 
     name: str
@@ -135,6 +135,7 @@ def _entry(
 
 
 _ANY = "any value whose result fits"
+_SPREAD = "standard deviation above 2^-4, at most 1024 lanes"
 FUNCTIONS: dict[str, Function] = {
     f.name: f
     for f in (
@@ -146,10 +147,10 @@ FUNCTIONS: dict[str, Function] = {
         _entry("reciprocal", np.reciprocal, "x != 0", _either_sign, (1, 6e-8)),
         _entry("reciprocal_square_root", lambda x: 1 / np.sqrt(x), "x > 0", _uniform(0.01, 300), (1, 1.2e-7)),
         _entry("maximum", lambda x: x.max(axis=1, keepdims=True), _ANY, _scores, (0, 0), True),
-        _entry("softmax", _softmax, _ANY, _scores, (4, 5e-7), True),
+        _entry("softmax", _softmax, _ANY, _scores, (2, 5e-7), True),
         _entry("relu_softmax", _relu_softmax, _ANY, _scores, (2, 3e-7), True),
         _entry("two_quad", _two_quad, "not every x is -5", _scores, (2, 3e-7), True),
-        _entry("layer_norm", _layer_norm, "standard deviation above 2^-4", _scores, (2, 2e-6), True),
+        _entry("layer_norm", _layer_norm, _SPREAD, _scores, (5, 2e-6), True),
     )
 }
 

@@ -23,7 +23,6 @@ from privit.cost.circuits.gates import Bits, Gates, Wire, from_wires
 LABEL_BYTES = 16
 AND_BYTES = 2 * LABEL_BYTES
 _WORDS = 2
-_FULL = np.uint64(2**64 - 1)
 
 
 class _Hash:
@@ -52,7 +51,8 @@ class _Hash:
 
 def _chosen(labels: np.ndarray) -> np.ndarray:
     """All ones where a label's permute bit is 1, all zeros elsewhere."""
-    return (labels[..., :1] & np.uint64(1)) * _FULL
+    # Words side by side: numpy is many times slower on rows of two that it has to broadcast.
+    return np.repeat(np.negative(labels[:, 0] & np.uint64(1)), _WORDS).reshape(labels.shape)
 
 
 def _pair(a: Wire, b: Wire) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
@@ -84,9 +84,10 @@ class Garbler(Gates):
         """The label for 0 of a AND b, with one table sent for each lane."""
         a, b, shape = _pair(a, b)
         first, second = self._hash.tweaks(len(a))
-        labels = np.stack([a, a ^ self.offset, b, b ^ self.offset])
+        offset = np.tile(self.offset, len(a)).reshape(a.shape)
+        labels = np.stack([a, a ^ offset, b, b ^ offset])
         h = self._hash(labels, np.stack([first, first, second, second]))
-        generator = h[0] ^ h[1] ^ (_chosen(b) & self.offset)
+        generator = h[0] ^ h[1] ^ (_chosen(b) & offset)
         evaluator = h[2] ^ h[3] ^ a
         self._send(generator.tobytes())
         self._send(evaluator.tobytes())
