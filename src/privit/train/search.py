@@ -15,8 +15,8 @@ import numpy as np
 from privit.config import SearchConfig, check_config, to_json
 from privit.plan import Plan, load_plan
 from privit.runs import Run, load_run, open_run, read_arrays, read_json, write_text
-from privit.train.convert import random_weights
 from privit.train.descent import Level, SearchStage, levels_of
+from privit.train.fresh import random_weights
 from privit.train.loop import Loop, make_accelerator
 from privit.train.stages import (
     Model,

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from privit.artifact import Preprocessing
 from privit.config import TeacherConfig, check_config, to_json
 from privit.data import default_preprocessing, load_data
 from privit.runs import open_run
-from privit.train.convert import load_host
+from privit.spec import Spec
+from privit.train.fresh import parse_spec, random_weights
 from privit.train.loop import Loop, Stage, make_accelerator
 from privit.train.stages import (
     Subject,
@@ -39,24 +43,15 @@ def train_teacher(model: str, data: str, run: Path, config: TeacherConfig | None
         "validation_share": config.validation_share,
     }
     loaded = load_data(**chosen)
-    from_hub = model.startswith(("timm:", "hf:")) and "@" not in model
-    host = load_host(
-        model,
-        len(loaded.class_names),
-        config.image_size,
-        pretrained=config.pretrained,
-        seed=config.seed,
-        new_head=from_hub if config.new_head is None else config.new_head,
-    )
+    spec, weights, preprocessing = _start(model, len(loaded.class_names), config)
     accelerator = make_accelerator(config)
     with accelerator.main_process_first():
         opened = open_run(run, "teacher", to_json(config), {"model": model, "data": data}, threads())
     if (finished := opened.result()) is not None:
         return finished
-    preprocessing = host.preprocessing or default_preprocessing(loaded, host.spec)
-    subject = Subject(host.spec, preprocessing, loaded.class_names, chosen)
-    plan = exact_plan(host.spec)
-    stage = TeacherStage(planned_student(host.spec, plan, host.weights), config, config.select)
+    subject = Subject(spec, preprocessing or default_preprocessing(loaded, spec), loaded.class_names, chosen)
+    plan = exact_plan(spec)
+    stage = TeacherStage(planned_student(spec, plan, weights), config, config.select)
     loop = Loop(stage, make_feed(loaded, subject, config), opened, accelerator)
     loop.go()
     best = planned_student(subject.spec, plan, stage.best_weights)
@@ -67,3 +62,19 @@ def train_teacher(model: str, data: str, run: Path, config: TeacherConfig | None
     if accelerator.is_main_process:
         write_model(opened.folder, subject, plan, stage.best_weights)
     return close_run(opened, result, accelerator)
+
+
+def _start(
+    model: str, classes: int, config: TeacherConfig
+) -> tuple[Spec, dict[str, np.ndarray], Preprocessing | None]:
+    """Spec, weights and preprocessing that training starts from."""
+    if model.startswith("vit:"):
+        spec = parse_spec(model.removeprefix("vit:"), classes, config.image_size)
+        return spec, random_weights(spec, config.seed), None
+    # timm takes seconds to import, and a fresh model needs nothing of it.
+    from privit.train.convert import load_host
+
+    from_hub = model.startswith(("timm:", "hf:")) and "@" not in model
+    new_head = from_hub if config.new_head is None else config.new_head
+    host = load_host(model, classes, config.image_size, config.pretrained, config.seed, new_head)
+    return host.spec, host.weights, host.preprocessing
