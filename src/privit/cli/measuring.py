@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from privit.cli.output import megabytes, percent, show_fields, show_json, show_rows
+from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
 from privit.cli.subject import Synthetic, read_subject
 
 
@@ -66,7 +66,9 @@ def bench(
 
     subject = read_subject(artifact, synthetic)
     names = tuple(filter(None, against.split(",")))
-    result = run_bench(subject, protocol=protocol, against=names, network=network, seed=synthetic.seed)
+    result = run_bench(
+        subject, protocol=protocol, against=names, network=network, seed=synthetic.seed, progress=note
+    )
     if json:
         show_json(result)
     else:

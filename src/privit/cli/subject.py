@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from privit.artifact import Artifact, Preprocessing, Public, load_artifact
 from privit.catalog import catalog_spec
 from privit.errors import RequestError
@@ -70,15 +68,3 @@ def _counts(text: str) -> list[int]:
     except ValueError:
         hint = "write 127,1,41,... with a count per layer"
         raise RequestError(f"{text!r} is not a list of counts", hint) from None
-
-
-def random_weights(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
-    """Weights of a size that keeps activations near 1, for measuring cost without training."""
-    rng = np.random.default_rng(seed)
-    made = {}
-    for name, shape in shapes.items():
-        value = rng.standard_normal(shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.02)
-        made[name] = (value + name.endswith(("norm1.weight", "norm2.weight", "norm.weight"))).astype(
-            np.float32
-        )
-    return made
