@@ -15,8 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-COEFFICIENT_DIGITS = 7
+COEFFICIENT_DIGITS = 6
+FRACTION_BITS = 18
+"""Of the engine's fixed point in 64-bit rings; a constant is a multiple of 2 to the minus this."""
 EXP_TOLERANCE = 4e-3
+EXP_NODES = 400
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
 
@@ -53,8 +56,8 @@ def _rounded(*values: float) -> tuple[float, ...]:
     return tuple(float(f"{value:.{COEFFICIENT_DIGITS - 1}e}") for value in values)
 
 
-# -z Phi(-z) on [0, GELU_BOUND] in the sense of least maximum error, highest power first, where what lies beyond the
-# bound takes the value at the bound. GELU(x) = max(x, 0) - |x| Phi(-|x|), and |x| = 2 max(x, 0) - x.
+# -z Phi(-z) on [0, GELU_BOUND] with the least maximum error, highest power first; what lies beyond the bound
+# takes the value at the bound. GELU(x) = max(x, 0) - |x| Phi(-|x|), and |x| = 2 max(x, 0) - x.
 GELU_BOUND = 3.2
 GELU_COEFFICIENTS = (0.02125961, -0.18527355, 0.54328183, -0.5388413, 0.00166925)
 GELU_MAX_ERROR = 2e-3
@@ -114,11 +117,12 @@ def short_exp(low: float, high: float, factor: float) -> ShortExp:
 
 def _exp_form(low: float, high: float, factor: float, squarings: int) -> ShortExp:
     power = 2**squarings
-    middle, half = (low + high) / 2, (high - low) / 2
-    nodes = [math.cos(math.pi * (2 * i + 1) / 10) for i in range(5)]
-    values = [factor ** (1 / power) * math.exp((middle + half * node) / power) for node in nodes]
-    fitted = np.polynomial.Polynomial.fit([middle + half * n for n in nodes], values, 4, domain=[low, high])
-    p0, p1, p2, p3, p4 = (float(c) for c in fitted.convert().coef)
+    nodes = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(EXP_NODES) + 0.5) / EXP_NODES)
+    # What an error of the quartic becomes after the squarings, relative to max(1, exp(x)).
+    weight = np.exp(np.where(nodes < 0, nodes * (power - 1), -nodes) / power)
+    fitted = np.polynomial.Chebyshev.fit(nodes, np.exp(nodes / power), 4, domain=[low, high], w=weight)
+    coefficients = fitted.convert(kind=np.polynomial.Polynomial).coef * factor ** (1 / power)
+    p0, p1, p2, p3, p4 = (float(c) for c in coefficients)
     (scale,) = _rounded(p4**0.25)
     quartic = monic_quartic((p3 / scale**3, p2 / scale**2, p1 / scale, p0))
     return ShortExp(scale, quartic, squarings, factor)
@@ -132,7 +136,7 @@ def _in_numpy(form: ShortExp, x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ShortReciprocal:
-    """1 / x on [low, high] by Goldschmidt's iteration from a Chebyshev start (both of one product with constants)."""
+    """1 / x on [low, high] by Goldschmidt's iteration from a Chebyshev start."""
 
     start_slope: float
     start_offset: float
@@ -165,12 +169,9 @@ def short_reciprocal(low: float, high: float) -> ShortReciprocal:
     while size ** -(2.0**steps) > RECIPROCAL_TOLERANCE:
         steps += 1
     root = math.sqrt(2 / size)
-    return ShortReciprocal(
-        *_rounded(
-            -2 / (half * half * size), -4 * centre / (half * size), root / half, centre * root, 1 / size
-        ),
-        steps,
-    )
+    slope, offset = _rounded(-2 / (half * half * size), -4 * centre / (half * size))
+    error_slope, error_shift, error_offset = _rounded(root / half, centre * root, 1 / size)
+    return ShortReciprocal(slope, offset, error_slope, error_shift, error_offset, steps)
 
 
 @dataclass(frozen=True)
@@ -214,12 +215,18 @@ def short_root(low: float, high: float) -> ShortRoot | None:
         if ROOT_ROUNDS + 4 * steps >= ENGINE_ROOT_ROUNDS:
             return None
     # With t = x / low and u = m t, the line becomes (A - B u / m) / (2 sqrt(m)): its slope is one
-    # where B = 2 m sqrt(m).
+    # where B = 2 m sqrt(m). The factor belongs to the slope that fixed point really multiplies by.
     m = (slope / 2) ** (2 / 3)
+    step = round(m / low * 2**FRACTION_BITS)
+    if step < LEAST_SLOPE_STEPS:
+        return None
     offset = slope * shape / (2 * math.sqrt(m))
-    return ShortRoot(*_rounded(m / low, offset), steps, *_rounded(0.5 * math.sqrt(low / m)))
+    real = step / 2**FRACTION_BITS
+    return ShortRoot(real, _rounded(offset)[0], steps, 0.5 / math.sqrt(real))
 
 
+LEAST_SLOPE_STEPS = 16
+"""Fewer steps of fixed point than this would bend the line away from where it fits."""
 ROOT_ROUNDS = 3
 """Send actions before the first step: one product with a constant, one product."""
 ENGINE_ROOT_ROUNDS = 26

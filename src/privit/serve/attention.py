@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array, lax
 
 from privit.serve.activations import RELU_SOFTMAX_EPSILON, TWO_QUAD_SHIFT
-from privit.serve.approximations import short_exp, short_reciprocal
-from privit.serve.graph import CONSTANT, LINEAR, NORMALISED, SQUARE, Graph, Head
+from privit.serve.approximations import short_reciprocal
+from privit.serve.graph import CONSTANT, LINEAR, NORMALISED, SQUARE, Graph, Head, short_form, sum_range
 from privit.serve.ranges import ScoreRange
 from privit.serve.rewrites import merge_rows, take_rows
 
@@ -20,9 +20,6 @@ Key = tuple[int, str]
 """A head and an operator: the rows of that head that run it."""
 Rows = dict[Key, Array]
 Observe = Callable[[str, Array], None]
-
-# The mean of a row's exponentials is steered here, where fixed point resolves them and their reciprocal alike.
-SUM_MIDDLE = 4.0
 
 
 def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
@@ -109,10 +106,10 @@ def _by_scores(
     if observe is not None:
         exact = [value for (_, name), value in scores.items() if name == "softmax"]
         if exact:
-            observe(f"blocks.{layer}.softmax", jnp.concatenate(exact) * _deferred(graph, layer, heads))
-    attended, totals = _weights(graph, layer, values, heads, scores)
+            observe(f"blocks.{layer}.softmax", jnp.concatenate(exact))
+    attended, totals = attention_weights(graph, layer, values, heads, scores)
     mixed = _per_head(attended, scoring, lambda index, x: x @ v[index])
-    mixed |= _normalised(graph, layer, values, heads, mixed, totals)
+    mixed |= normalised(graph, layer, values, heads, mixed, totals)
     return mixed | _unsigned(layer, values, heads, mixed)
 
 
@@ -124,26 +121,15 @@ def _per_head(rows: Rows, heads: Sequence[int], function: Callable[[int, Array],
     return out
 
 
-def _public_scale(graph: Graph, head: Head, name: str) -> float:
-    """What q of these rows still has to be multiplied with, as far as it is public."""
-    tokens = graph.spec.tokens
-    wanted = {"squared_attn": tokens**-0.5, "scale_attn": 1 / tokens}.get(name, 1.0)
-    folded = {"squared_attn": tokens**-0.5, "scale_attn": 1 / tokens}.get(head.folded or "", 1.0)
-    return 1.0 if name == head.folded else wanted / folded
-
-
-def _deferred(graph: Graph, layer: int, heads: Sequence[Head]) -> float:
-    """The public scale of the softmax rows, where their short exp takes it up for nothing."""
-    scales = {_public_scale(graph, head, "softmax") for head in heads if "softmax" in head.names}
-    return scales.pop() if graph.scores(layer) and len(scales) == 1 else 1.0
-
-
 def _scaled(graph: Graph, layer: int, values: Values, heads: Sequence[Head], rows: Rows) -> Rows:
     """The q rows whose scale the server could not fold, because their head also has rows of another kind."""
-    at, out = f"blocks.{layer}.heads.", {}
-    deferred = _deferred(graph, layer, heads)
-    public = {key: _public_scale(graph, heads[key[0]], key[1]) for key in rows}
-    keys = [key for key, scale in public.items() if scale != (deferred if key[1] == "softmax" else 1.0)]
+    at = f"blocks.{layer}.heads."
+    out: Rows = {}
+    public = {
+        (index, name): graph.public_scale(layer, name) / graph.public_scale(layer, heads[index].folded or "")
+        for index, name in rows
+    }
+    keys = [key for key, scale in public.items() if scale != 1.0]
     sizes = [rows[key].shape[0] for key in keys]
     if keys:
         column = np.repeat([public[key] for key in keys], sizes)[:, None].astype(np.float32)
@@ -169,11 +155,13 @@ def _scaled(graph: Graph, layer: int, values: Values, heads: Sequence[Head], row
     return out
 
 
-def _weights(
+def attention_weights(
     graph: Graph, layer: int, values: Values, heads: Sequence[Head], scores: Rows
 ) -> tuple[Rows, Rows]:
     """Attention weights of every row, and for rows that must still be normalised what to divide by."""
-    at, out, totals = f"blocks.{layer}.heads.", {}, {}
+    at = f"blocks.{layer}.heads."
+    out: Rows = {}
+    totals: Rows = {}
     shifted = dict(scores)
     for index, name in scores:
         if name == "quadratic_attn":
@@ -187,9 +175,8 @@ def _weights(
         elif name in LINEAR:
             out[index, name] = scores[index, name]
     found = graph.scores(layer)
-    deferred = _deferred(graph, layer, heads)
     functions: dict[str, Callable[[Array], Array]] = {
-        "softmax": (lambda s: short_rows(s, found, deferred)) if found else generic_rows,
+        "softmax": (lambda s: short_rows(s, found)) if found else generic_rows,
         "relu_softmax": lambda s: jnp.maximum(s, 0.0),
         "two_quad": lambda s: jnp.square(s + TWO_QUAD_SHIFT),
     }
@@ -209,27 +196,17 @@ def generic_rows(scores: Array) -> Array:
     return jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
 
 
-def sum_range(tokens: int, found: ScoreRange) -> tuple[float, float, float]:
-    """A factor for the exponentials, and the range of a row's sum of them under that factor.
+def short_rows(scores: Array, found: ScoreRange) -> Array:
+    """factor * exp(s - mean s) for scores in a public range, given times the scale of the form.
 
-    The exponentials of a row of mean zero have a mean of at least 1 (Jensen).
+    No row needs its maximum: its mean, which costs next to nothing, keeps the exponentials in range.
     """
-    low, high = float(tokens), tokens * found.mean_exp
-    factor = float(f"{SUM_MIDDLE / math.sqrt(low * high):.6e}")
-    return factor, low * factor, high * factor
-
-
-def short_rows(scores: Array, found: ScoreRange, scale: float = 1.0) -> Array:
-    """factor * exp(s - mean s) for scores in a public range; no row needs its maximum."""
     tokens = scores.shape[-1]
-    form = short_exp(found.low, found.high, sum_range(tokens, found)[0])
-    factor = form.scale * scale
-    column = np.concatenate([np.full(tokens, factor), [factor / tokens]]).astype(np.float32)
-    joined = jnp.concatenate([scores, jnp.sum(scores, axis=-1, keepdims=True)], axis=-1) * column
-    return form(joined[:, :tokens] - joined[:, tokens:])
+    mean = jnp.sum(scores, axis=-1, keepdims=True) * (1 / tokens)
+    return short_form(tokens, found)(scores - mean)
 
 
-def _normalised(
+def normalised(
     graph: Graph, layer: int, values: Values, heads: Sequence[Head], mixed: Rows, totals: Rows
 ) -> Rows:
     """Rows after the values, times the reciprocal of their sum: head width products a row, not N."""

@@ -91,7 +91,8 @@ def compile_program(
     """
     graph = Graph.of(public, plan, rewrites)
     inputs = graph_inputs(graph)
-    return program_of(lambda values: forward(graph, values), inputs, _parts(graph) if segments else ())
+    parts = graph_parts(graph) if segments else ()
+    return program_of(lambda values: forward(graph, values), inputs, parts)
 
 
 def graph_inputs(graph: Graph) -> tuple[Input, ...]:
@@ -112,7 +113,7 @@ def program_of(
     executable = _compile(function, shapes, tuple(shapes), OUTPUT)
     digest = hashlib.sha256(bytes(executable.code))
     digest.update("\n".join([*executable.input_names, *executable.output_names]).encode())
-    return Program(executable, digest.hexdigest(), inputs, OUTPUT, _segments(parts, shapes))
+    return Program(executable, digest.hexdigest(), inputs, OUTPUT, compile_segments(inputs, parts))
 
 
 def server_values(
@@ -136,7 +137,8 @@ def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
     return {PATCHES: cut_patches(spec, np.asarray(pixels, np.float32))}
 
 
-def _parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
+def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
+    """The segments of a graph: embedding, every layer, head."""
     layers: list[tuple[str, Function]] = [
         (f"layer {i}", lambda values, i=i: block(graph, i, values, values[CARRIED]))  # type: ignore[misc]
         for i in range(graph.spec.depth)
@@ -160,9 +162,13 @@ class _Asked(dict[str, Any]):
         return super().__getitem__(name)
 
 
-def _segments(parts: tuple[tuple[str, Function], ...], shapes: Mapping[str, Shape]) -> tuple[Segment, ...]:
+def compile_segments(
+    inputs: tuple[Input, ...], parts: tuple[tuple[str, Function], ...]
+) -> tuple[Segment, ...]:
+    """Each part as an executable of its own, reading only what it needs and what the part before it left."""
+    quiet_engine()
     made: list[Segment] = []
-    known = dict(shapes)
+    known = {entry.name: entry.shape for entry in inputs}
     for place, (name, function) in enumerate(parts):
         blank = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in known.items()}
         asked: set[str] = set()

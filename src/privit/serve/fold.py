@@ -104,15 +104,29 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
         or [jnp.zeros(0, jnp.int32)]
     )
     parts = [(x[0][:, read], x[1][read]) for x in (q, k)] + [v]
+    out = _before_residual(graph, layer, 1, weights[at + "out.weight"], weights[at + "out.bias"], weights)
+    values |= {at + "out.weight": out[0], at + "out.bias": out[1]}
+    if graph.reads_one_row(layer):
+        return values | _one_row(at, *parts)
     if graph.only_class_token(layer) or read.size == 0:
         values |= {at + "q.weight": parts[0][0], at + "q.bias": parts[0][1]} if read.size else {}
         parts = parts[1:]
-    values |= {
+    return values | {
         at + "qkv.weight": jnp.concatenate([p[0] for p in parts], 1),
         at + "qkv.bias": jnp.concatenate([p[1] for p in parts]),
     }
-    out = _before_residual(graph, layer, 1, weights[at + "out.weight"], weights[at + "out.bias"], weights)
-    return values | {at + "out.weight": out[0], at + "out.bias": out[1]}
+
+
+def _one_row(at: str, q: tuple[Array, Array], k: tuple[Array, Array], v: tuple[Array, Array]) -> Values:
+    """The weights of `class_token.py`: k turned around, with biases as one more column and row."""
+    found = {at + "v.weight": jnp.concatenate([v[0], v[1][None]], axis=0)}
+    if q[1].size:
+        found |= {
+            at + "q.weight": q[0],
+            at + "q.bias": q[1],
+            at + "k.weight": jnp.concatenate([k[0].T, k[1][:, None]], axis=1),
+        }
+    return found
 
 
 def _curvature(graph: Graph, layer: int, index: int, weights: Weights) -> tuple[Array, Array]:
@@ -123,16 +137,11 @@ def _curvature(graph: Graph, layer: int, index: int, weights: Weights) -> tuple[
 
 
 def _q_scale(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
-    tokens = graph.spec.tokens
-    if head.folded is None:
-        return jnp.float32(1)
-    if head.folded == "squared_attn":
-        return jnp.float32(tokens**-0.5)
-    if head.folded == "scale_attn":
-        return jnp.float32(1 / tokens)
     if head.folded == "linear_attn":
         return weights[f"blocks.{layer}.softmax.linear_attn.c1"][index]
-    return _curvature(graph, layer, index, weights)[0]
+    if head.folded == "quadratic_attn":
+        return _curvature(graph, layer, index, weights)[0]
+    return jnp.float32(graph.public_scale(layer, head.folded or ""))
 
 
 def _v_sign(layer: int, index: int, head: Head, weights: Weights) -> Array:
@@ -144,7 +153,8 @@ def _v_sign(layer: int, index: int, head: Head, weights: Weights) -> Array:
 
 def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Values:
     """The few secret numbers that a head's rows need beside the weights, each (1, 1)."""
-    at, found = f"blocks.{layer}.heads.{index}.", {}
+    at = f"blocks.{layer}.heads.{index}."
+    found: Values = {}
     names = head.names
     if head.signed:
         root, sign = _curvature(graph, layer, index, weights)
@@ -159,7 +169,7 @@ def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: 
     if "linear_attn" in names:
         c1, c0 = (weights[f"blocks.{layer}.softmax.linear_attn.{c}"][index] for c in ("c1", "c0"))
         found["linear_level"] = c0
-        if head.form == "scores":
+        if head.folded != "linear_attn":
             found["linear_scale"] = c1
     if "constant_attn" in names:
         found["constant"] = weights[f"blocks.{layer}.softmax.constant_attn.c0"][index]
@@ -207,7 +217,7 @@ def _mlp_group(
         a, b = parameter("a"), parameter("b")
         weight1, bias1 = weight1 * a, bias1 * a + b
     elif group.path == "hidden" and not graph.by_element(layer) and graph.rewrites.fold:
-        # Every operator of this group lets a positive factor through, but the GELU, whose short form wants it.
+        # Identity and ReLU let a positive factor through; the short GELU wants this one.
         weight1, bias1, weight2 = weight1 * GELU_SCALE, bias1 * GELU_SCALE, weight2 / GELU_SCALE
     weight2, bias2 = _before_residual(graph, layer, 2, weight2, bias2, weights)
     if group.path == "merged":

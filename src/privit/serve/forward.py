@@ -1,4 +1,4 @@
-"""The student in plain jax.numpy, from spec, plan and folded weights: what the engine runs, and what it is checked against.
+"""The student in plain jax.numpy, from spec, plan and folded weights: what the engine runs.
 
 Read side by side with `train/vit.py`, this is the same network; what the plan removed does not exist here.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from privit.serve.attention import Observe, attention
+from privit.serve.class_token import class_token_attention
 from privit.serve.graph import Graph
 from privit.serve.mlp import mlp
 from privit.spec import Spec
@@ -45,7 +46,11 @@ def embed(graph: Graph, values: Values) -> Array:
 def block(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
     """Tokens (N, width) to the tokens that leave the block."""
     at = f"blocks.{layer}."
-    attended = attention(graph, layer, values, norm(graph, at + "norm1", values, x, observe), observe)
+    if graph.reads_one_row(layer):
+        inverse = inverse_deviation(graph, at + "norm1", x, observe)
+        attended = class_token_attention(graph, layer, values, x, inverse, observe)
+    else:
+        attended = attention(graph, layer, values, norm(graph, at + "norm1", values, x, observe), observe)
     x = x[: graph.query_rows(layer)] + _layer_scaled(attended, values, at + "scale1")
     changed = mlp(graph, layer, values, norm(graph, at + "norm2", values, x, observe))
     return x + _layer_scaled(changed, values, at + "scale2")
@@ -57,16 +62,22 @@ def _layer_scaled(x: Array, values: Values, name: str) -> Array:
 
 def norm(graph: Graph, name: str, values: Values, x: Array, observe: Observe | None = None) -> Array:
     """LayerNorm up to what the server folded: its mean is zero already, gamma, beta and a gain come later."""
+    if graph.rewrites.fold:
+        return x * inverse_deviation(graph, name, x, observe)
     if observe is not None:
         observe(name, x)
-    width, eps = graph.spec.width, graph.norm_eps(name)
-    if not graph.rewrites.fold:
-        x = x - jnp.mean(x, axis=-1, keepdims=True)
-        inverse = lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
-        return x * inverse * values[name + ".weight"] + values[name + ".bias"]
-    total = jnp.sum(jnp.square(x), axis=-1, keepdims=True) + width * eps
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    inverse = lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + graph.norm_eps(name))
+    return x * inverse * values[name + ".weight"] + values[name + ".bias"]
+
+
+def inverse_deviation(graph: Graph, name: str, x: Array, observe: Observe | None = None) -> Array:
+    """What LayerNorm multiplies each token of mean zero with (N, 1), up to a gain that the server folded."""
+    if observe is not None:
+        observe(name, x)
+    total = jnp.sum(jnp.square(x), axis=-1, keepdims=True) + graph.spec.width * graph.norm_eps(name)
     root = graph.root(name)
-    return x * (root(total) if root else lax.rsqrt(total))
+    return root(total) if root else lax.rsqrt(total)
 
 
 def head(graph: Graph, values: Values, x: Array, observe: Observe | None = None) -> Array:

@@ -1,4 +1,4 @@
-"""What is known of a program before any weight or image: sizes, plan, rewrites, ranges, and what follows from them."""
+"""What is public about a program: sizes, plan, rewrites, ranges, and what follows from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from privit.artifact import Public
 from privit.operators import BY_ID, BY_NAME
 from privit.plan import Plan
-from privit.serve.approximations import ShortRoot, short_root
+from privit.serve.approximations import ShortExp, ShortRoot, short_exp, short_root
 from privit.serve.ranges import ScoreRange, score_range, variance_range
 from privit.serve.rewrites import Rewrites, merging_pays
 from privit.spec import Block, Spec
@@ -22,6 +22,24 @@ CONSTANT = ("uniform_attn", "constant_attn")
 LINEAR = ("scale_attn", "linear_attn")
 SQUARE = ("squared_attn", "quadratic_attn")
 Form = Literal["scores", "linear", "constant"]
+
+# A row's sum of exponentials is steered here, where fixed point resolves it and its reciprocal alike.
+SUM_MIDDLE = 4.0
+
+
+def sum_range(tokens: int, found: ScoreRange) -> tuple[float, float, float]:
+    """A factor for the exponentials, and the range of a row's sum of them under that factor.
+
+    The exponentials of a row of mean zero have a mean of at least 1 (Jensen).
+    """
+    low, high = float(tokens), tokens * found.mean_exp
+    factor = float(f"{SUM_MIDDLE / math.sqrt(low * high):.6e}")
+    return factor, low * factor, high * factor
+
+
+def short_form(tokens: int, found: ScoreRange) -> ShortExp:
+    """The short exp for rows of that many scores; q carries its scale."""
+    return short_exp(found.low, found.high, sum_range(tokens, found)[0])
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,10 @@ class Graph:
         last = layer == self.spec.depth - 1
         return self.rewrites.class_token_last and last and self.spec.pooling == "cls"
 
+    def reads_one_row(self, layer: int) -> bool:
+        """Whether the block's attention is that of `class_token.py`."""
+        return self.only_class_token(layer) and self.rewrites.fold
+
     def query_rows(self, layer: int) -> int:
         """How many tokens leave this block."""
         return 1 if self.only_class_token(layer) else self.spec.tokens
@@ -101,17 +123,30 @@ class Graph:
 
     def heads(self, layer: int) -> tuple[Head, ...]:
         """What each head computes."""
-        return tuple(self._head(ids) for ids in self.softmax_ids(layer))
+        return tuple(self._head(layer, ids) for ids in self.softmax_ids(layer))
 
-    def _head(self, ids: np.ndarray) -> Head:
+    def _head(self, layer: int, ids: np.ndarray) -> Head:
         names = [BY_ID[int(i)].name for i in np.unique(ids)]
         groups = tuple((name, np.flatnonzero(ids == BY_NAME[name].id)) for name in names)
         if set(names) <= set(CONSTANT):
             return Head("constant", groups)
         if len(names) == 1 and names[0] in LINEAR and self.rewrites.linear_attention:
-            return Head("linear", groups, names[0])
-        foldable = [name for name in ("quadratic_attn", "squared_attn", "scale_attn") if name in names]
-        return Head("scores", groups, foldable[0] if foldable and self.rewrites.fold else None)
+            return Head("scores" if self.reads_one_row(layer) else "linear", groups, names[0])
+        if not self.rewrites.fold:
+            return Head("scores", groups)
+        if "quadratic_attn" in names:
+            return Head("scores", groups, "quadratic_attn")
+        # The fewer rows make up for what is folded for the most.
+        foldable = [name for name, _ in groups if name in (*NORMALISED, "squared_attn", "scale_attn")]
+        sizes = {name: rows.size for name, rows in groups}
+        return Head("scores", groups, max(foldable, key=lambda name: sizes[name], default=None))
+
+    def public_scale(self, layer: int, name: str) -> float:
+        """What an operator multiplies the scores with before anything else, as far as it is public."""
+        tokens, found = self.spec.tokens, self.scores(layer)
+        if name == "softmax" and found:
+            return short_form(tokens, found).scale
+        return {"squared_attn": tokens**-0.5, "scale_attn": 1 / tokens}.get(name, 1.0)
 
     def gelu_ids(self, layer: int) -> np.ndarray:
         """Operator ids (tokens that leave the block,) or, by element, (those tokens, mlp width)."""
@@ -155,7 +190,7 @@ class Graph:
         return short_root(width * (found.low + eps), width * (found.high + eps))
 
     def norm_eps(self, norm: str) -> float:
-        """The epsilon of a LayerNorm in the units of its input here (a sum over tokens stands for their mean)."""
+        """The epsilon of a LayerNorm in the units of its input, which may be a sum instead of a mean."""
         return self.spec.norm_eps * (self.pooled_tokens**2 if norm == "norm" and self.sums_before_norm else 1)
 
     def norm_gain(self, norm: str) -> float:

@@ -2,7 +2,7 @@
 
 Keys of `Public.ranges` that this side reads, each the largest or smallest value seen on validation images:
 
-    {norm}.variance_low, {norm}.variance_high    of a LayerNorm's input; norm is blocks.{i}.norm1, .norm2 or norm
+    {norm}.variance_low, {norm}.variance_high    of a LayerNorm's input (blocks.{i}.norm1, .norm2, norm)
     blocks.{i}.softmax.drop                      row mean less the smallest score, over the exact rows
     blocks.{i}.softmax.peak                      largest score less the row mean
     blocks.{i}.softmax.mean_exp                  mean of exp(score less row mean) over a row

@@ -1,4 +1,4 @@
-"""The rewrites that make a graph cheap under secret sharing: which are on, and the small functions behind them."""
+"""The rewrites that make a graph cheap under secret sharing, and the small functions behind them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _one(x: Array, group: tuple[np.ndarray, Callable[[Array], Array]]) -> Array:
 
 
 def product_bytes(rows: int, inner: int, columns: int) -> int:
-    """Bytes that one party sends for a product of two secret matrices, as measured on SEMI2K with 64-bit rings.
+    """Bytes that one party sends for a product of two secret matrices, as measured on SEMI2K.
 
     Both factors are opened under a mask (8 bytes a value); the truncation of the result takes 4 more.
     """
