@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from privit.artifact import Artifact, Preprocessing, Public, save_artifact
+from privit.images import preprocess
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
+from privit.serve.client import Client
+from privit.serve.private import clear_logits
 from privit.serve.processes import LocalParty
 from privit.spec import vit_spec
 
 CLASS_NAMES = tuple("abcdefghij")
+TOLERANCE = 0.05
+"""The largest logit error that the product allows."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,9 @@ class Served:
 
 
 def make_artifact(folder: Path, plan: Plan | None = None, seed: int = 0) -> Artifact:
-    """Random weights for the smallest model, with a few exact sites unless another plan is given."""
-    spec = vit_spec(8, 2, 16, 2, 2, 10, channels=1)
-    plan = plan or plan_from_counts(spec, [1, 0], [2, 0])
+    """Random weights for the smallest model, with one exact site of each kind unless a plan is given."""
+    spec = vit_spec(8, 4, 8, 1, 2, 10, channels=1)
+    plan = plan or plan_from_counts(spec, [1], [1])
     rng = np.random.default_rng(seed)
     shapes = all_weight_shapes(spec, plan)
     weights = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
@@ -43,3 +49,21 @@ def make_artifact(folder: Path, plan: Plan | None = None, seed: int = 0) -> Arti
 def digit_like(seed: int) -> np.ndarray:
     """An 8 x 8 grey picture."""
     return np.random.default_rng(seed).integers(0, 256, (8, 8), dtype=np.uint8)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this process started, oldest first."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(child) for listed in lists for child in listed.read_text().split())
+
+
+def expected_logits(served: Served, picture: np.ndarray) -> np.ndarray:
+    """What the program gives in the clear."""
+    pixels = preprocess(Image.fromarray(picture), served.artifact.public.preprocessing)
+    return clear_logits(served.artifact, pixels)
+
+
+def check_answers(served: Served, client: Client, seed: int) -> None:
+    """Asks one query and compares it with the clear."""
+    answer = client.predict(digit_like(seed))
+    np.testing.assert_allclose(answer.logits, expected_logits(served, digit_like(seed)), atol=TOLERANCE)

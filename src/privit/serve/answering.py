@@ -53,6 +53,7 @@ class Session:
     async def run(self) -> None:
         """Serves until the client leaves; every other end is logged and, where possible, told to it."""
         try:
+            self._check_queries_left()
             async with self.places.place(self.tunnel):
                 await self._serve()
         except Refused as error:
@@ -81,6 +82,18 @@ class Session:
         if code:
             await refuse(self.tunnel, code, told, hint)
 
+    def _check_queries_left(self) -> None:
+        """Sends a client away before the set-up that it could not use."""
+        limit = self.options.limits.queries
+        if limit is not None and self.ledger.asked(self.peer.fingerprint) >= limit:
+            raise self._no_queries_left()
+
+    def _no_queries_left(self) -> Refused:
+        limit = self.options.limits.queries
+        return Refused(
+            "limit", f"this client has asked all its {limit} queries", "ask the server's owner for more"
+        )
+
     async def _serve(self) -> None:
         # Not guarded: a worker that is being prepared goes to the next client if this one leaves.
         engine = await self.pool.take()
@@ -94,7 +107,9 @@ class Session:
             limits = self.options.limits
             work = engine.open(self.protocol.parties, token, limits.query_seconds)
             seconds = await self.tunnel.guard(work, limits.setup_seconds)
-            log.info("session %s of %s: open after %.1f s", self.id, self.name, seconds)
+            log.info(
+                "session %s of %s: open after %.1f s, worker %d", self.id, self.name, seconds, engine.pid
+            )
             self.pool.refill()
             queries = await self._answer(engine)
             sent, received = self.tunnel.counts()
@@ -122,8 +137,7 @@ class Session:
                 raise Refused("protocol", "a query was expected")
             left = self.ledger.take(self.peer.fingerprint, limits.queries)
             if left is None:
-                limit = f"this client has asked all its {limits.queries} queries"
-                raise Refused("limit", limit, "ask the server's owner for more")
+                raise self._no_queries_left()
             queries += 1
             await self.tunnel.send("go", number=queries, left=left)
             _, seconds = await self.tunnel.guard(engine.query(), limits.query_seconds)

@@ -27,11 +27,12 @@ from privit.serve import handshake
 from privit.serve.addresses import part_of, rotated, state_folder
 from privit.serve.dial import dial
 from privit.serve.frames import RemoteError
+from privit.serve.gate import refuse
 from privit.serve.helper import join_helper
 from privit.serve.meter import Counts
 from privit.serve.protocols import CLIENT, SERVER, Protocol
 from privit.serve.server import check_protocol
-from privit.serve.session import EngineProcess
+from privit.serve.session import EngineDied, EngineProcess
 from privit.serve.shaping import LOOPBACK, Network
 from privit.serve.tunnel import Tunnel
 
@@ -256,8 +257,10 @@ class Client:
                 raise ConnectionFailed("the server answered with something other than go")
             self._queries += 1
             logits, _ = await self._guard(self._engine.query(pixels), self._patience.query_seconds)
-        except BaseException:
+        except BaseException as error:
             # Half a protocol run cannot be taken up again.
+            if isinstance(error, EngineDied):
+                await refuse(tunnel, "engine", "the client's engine stopped during this session")
             await self._close()
             raise
         if logits is None or logits.shape != (len(self.public.class_names),):
