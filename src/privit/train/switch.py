@@ -88,10 +88,10 @@ class Sites(nn.Module):
         return np.where(kept, self.exact.id, self.stand_in.id).astype(np.uint8)
 
     def freeze(self, ids: np.ndarray) -> None:
-        """Runs these operators from now on; the switch stops being a parameter."""
-        device = next(
-            (t.device for t in self.parameters()), self.order.device if self.order is not None else None
-        )
+        """Runs these operators from now on; the switch stops being a parameter.
+
+        What is new is made on the CPU: whoever holds the sites moves them where they belong.
+        """
         self.ids = np.array(ids, dtype=np.uint8)
         flat = self.ids.reshape(-1)
         present, counts = np.unique(flat, return_counts=True)
@@ -102,8 +102,8 @@ class Sites(nn.Module):
             order = np.argsort(flat, kind="stable")
             inverse = np.empty_like(order)
             inverse[order] = np.arange(order.size)
-            self.order = torch.from_numpy(order).to(device)
-            self.inverse = torch.from_numpy(inverse).to(device)
+            self.order = torch.from_numpy(order)
+            self.inverse = torch.from_numpy(inverse)
         self._hold_parameters([entry for entry, _ in self.groups])
 
     def forward(self, values: Tensor) -> Tensor:
@@ -185,12 +185,10 @@ class Sites(nn.Module):
             delattr(self, name)
         # Attention weights are of the order of 1 / N (operators.py).
         scale = 1.0 / self.setting if isinstance(self.setting, int) else 1.0
-        present = next(self.parameters(), None)
         for name, entry in wanted.items():
             if not hasattr(self, name):
                 values = {p: torch.full((self.owners,), entry.initial[p] * scale) for p in entry.parameters}
-                held = nn.ParameterDict(values)
-                self.add_module(name, held if present is None else held.to(present.device))
+                self.add_module(name, nn.ParameterDict(values))
 
 
 def _branch(entry: Operator, keys: list[tuple[str, str]], setting: GeluVariant | int) -> Branch:

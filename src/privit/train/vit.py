@@ -171,6 +171,7 @@ class Student(nn.Module):
         check_plan(self.spec, Plan(self.granularity, layers))
         for layer, array in zip(self.sites_of(kind), ids, strict=True):
             layer.freeze(array)
+            layer.to(self.position.device)
 
     def set_plan(self, plan: Plan) -> None:
         """Freezes both kinds; the plan must have this student's granularity."""
