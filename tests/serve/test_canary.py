@@ -1,0 +1,166 @@
+"""A query with recognisable pixels and weights: neither is found on the other side or on the wire."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spu
+from PIL import Image
+from serving import Served, digit_like
+from spu import libspu
+
+from privit.errors import ConnectionFailed
+from privit.images import preprocess
+from privit.serve.client import connect
+from privit.serve.compile import client_values, server_values
+from privit.serve.protocols import CLIENT, protocol
+
+FRACTION_BITS = 18
+CANARIES = 40
+"""How many places of each array are looked for."""
+
+
+class Recorder:
+    """A wire between client and server that keeps every byte of both directions."""
+
+    def __init__(self, target: str):
+        host, port = target.split(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.bytes = bytearray()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                break
+            far = socket.create_connection(self._target)
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    self.bytes += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            sink.close()
+
+
+@pytest.fixture
+def recorder(served: Served) -> Iterator[Recorder]:
+    wire = Recorder(served.server.address)
+    yield wire
+    wire.close()
+
+
+def traces(values: np.ndarray, pairs: int = CANARIES) -> list[bytes]:
+    """Neighbouring values as they would leak: float32, the engine's fixed point, and decimal text."""
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+    fixed = np.round(flat.astype(np.float64) * 2**FRACTION_BITS).astype(np.int64)
+    found: list[bytes] = []
+    for i in np.linspace(0, max(flat.size - 2, 0), min(pairs, flat.size), dtype=int):
+        pair = slice(int(i), int(i) + 2)
+        if np.abs(flat[pair]).min() > 0.01:  # zeros and near zeros are everywhere
+            found += [flat[pair].tobytes(), fixed[pair].tobytes()]
+            found += [str(float(flat[i])).encode(), repr(flat[i].item()).encode()]
+            # The engine may round the last place the other way.
+            found += [(fixed[pair] + step).tobytes() for step in (-1, 1)]
+    return [trace for trace in found if len(trace) >= 8]
+
+
+def pixel_traces(served: Served, picture: np.ndarray) -> list[bytes]:
+    pixels = preprocess(Image.fromarray(picture), served.artifact.public.preprocessing)
+    patches = client_values(served.artifact.public, pixels)["patches"]
+    rows = [picture[i].tobytes() for i in range(len(picture))]
+    return traces(pixels) + traces(patches) + rows
+
+
+def weight_traces(served: Served) -> list[bytes]:
+    artifact = served.artifact
+    assert artifact.weights is not None
+    folded = server_values(artifact.public, artifact.plan, artifact.weights)
+    return [t for array in (*artifact.weights.values(), *folded.values()) for t in traces(array, 8)]
+
+
+def files_below(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_neither_pixels_nor_weights_are_found_where_they_do_not_belong(
+    served: Served, recorder: Recorder, tmp_path: Path
+) -> None:
+    picture = digit_like(77)
+    pixels, weights = pixel_traces(served, picture), weight_traces(served)
+    assert len(pixels) > 50
+    assert len(weights) > 200
+    messages = []
+    with connect(served.client_folder, recorder.address, state=tmp_path / "client") as client:
+        answer = client.predict(picture)
+        client.predict(picture)
+        served_pid = served.server.process.pid
+        messages.append(repr(client) + repr(served_pid))
+    with pytest.raises(ConnectionFailed) as error:
+        client.predict(picture)
+    messages.append(str(error.value))
+    places = {
+        "the wire": bytes(recorder.bytes),
+        "the server's files": files_below(served.server.state),
+        "the client's files": files_below(tmp_path / "client"),
+        "messages": "".join(messages).encode(),
+    }
+    assert len(places["the wire"]) > 1_000_000
+    assert b"session" in places["the server's files"]
+    for place, content in places.items():
+        for secret, found in (("pixels", pixels), ("weights", weights)):
+            assert not any(trace in content for trace in found), f"{secret} in {place}"
+    answers = traces(np.asarray(answer.logits))
+    assert answers
+    assert not any(trace in places["the server's files"] + places["the wire"] for trace in answers)
+
+
+def test_the_search_would_find_a_chunk_that_was_sent(served: Served) -> None:
+    found = protocol("cheetah")
+    picture = digit_like(77)
+    pixels = preprocess(Image.fromarray(picture), served.artifact.public.preprocessing)
+    patches = client_values(served.artifact.public, pixels)["patches"]
+    io = spu.Io(found.parties, found.runtime_config())
+    shares = io.make_shares(patches, libspu.Visibility.VIS_SECRET, owner_rank=CLIENT)
+    leaked = b"".join(shares[CLIENT].share_chunks)
+    assert any(trace in leaked for trace in pixel_traces(served, picture))
+    assert any(trace in patches.tobytes() for trace in pixel_traces(served, picture))
+
+
+def test_core_dumps_are_off_in_the_server_and_its_workers(served: Served) -> None:
+    from serving import children
+
+    workers = children(served.server.process.pid)
+    assert workers
+    for pid in (served.server.process.pid, *workers):
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        (line,) = [entry for entry in limits.splitlines() if entry.startswith("Max core file size")]
+        assert line.split()[4:6] == ["0", "0"]
+
+
+def test_traces_profiles_and_snapshots_of_the_engine_are_off() -> None:
+    from privit.serve.engine import quiet
+
+    config = protocol("cheetah").runtime_config(profile=True)
+    config.enable_action_trace = config.enable_runtime_snapshot = config.enable_pphlo_trace = True
+    quiet(config)
+    names = ("action_trace", "hal_profile", "pphlo_profile", "pphlo_trace", "runtime_snapshot")
+    assert not any(getattr(config, f"enable_{name}") for name in names)
