@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -181,3 +182,18 @@ def test_forty_silent_connections_leave_room_for_a_good_one(served: Served) -> N
     assert health(served.server.address)["protocol"] == "cheetah"
     for sock in silent:
         sock.close()
+
+
+def test_a_short_soak_loses_no_answer_and_leaves_no_session() -> None:
+    """The short form of `make soak`: one client of two is killed at a random moment."""
+    command = [sys.executable, "-m", "benchmarks.soak", "--queries", "4", "--queries-each", "2"]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [*command, "--kill-every", "2"], cwd=root, capture_output=True, text=True, timeout=900
+    )
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, report
+    assert report["passed"]
+    assert report["clients_killed"] <= 1
+    assert report["queries_answered"] >= 2
+    assert report["descriptors"][1] <= report["descriptors"][0] + 8
