@@ -35,20 +35,20 @@ class FitConfig:
 
     `target` is what a stand-in should come near: what the exact operator gives for the student's own
     inputs, or what it gives in the teacher. `weighting` counts tokens equally, or by how strongly the
-    teacher's prediction depends on them. `refit` solves the linear layer behind the stand-ins too, so
-    that the student's tokens come back to the teacher's. `shared` fits one set of parameters for a
-    layer instead of one for each channel or head. `shift_bound` is the largest |q1 / (2 q2)| (see
-    `bounded_quadratic`).
+    teacher's prediction depends on their position. `refit` solves the linear layer behind the
+    stand-ins too, so that the student's tokens come back to the teacher's. `shared` fits one set of
+    parameters for a layer instead of one for each channel or head. `shift_bound` is the largest
+    |q1 / (2 q2)| (see `bounded_quadratic`).
     """
 
     images: int = 512
     batch_size: int = 32
-    target: Literal["exact", "teacher"] = "teacher"
+    target: Literal["exact", "teacher"] = "exact"
     weighting: Literal["uniform", "gradient"] = "gradient"
     refit: bool = True
     shared: bool = False
     ridge: float = 1e-6
-    refit_ridge: float = 1e-2
+    refit_ridge: float = 0.3
     shift_bound: float = 16.0
     seed: int = 0
 
@@ -108,16 +108,14 @@ class _Fit:
         with torch.no_grad():
             self.own = torch.cat([student.embed(images[part]) for part in self.parts])
             self.theirs = torch.cat([teacher.embed(images[part]) for part in self.parts])
-        self.weights = {
-            "uniform": lambda: None,
-            "gradient": lambda: token_weights(teacher, images, config.batch_size, config.seed),
-        }[config.weighting]()
+        self.weights = None
+        if config.weighting == "gradient":
+            self.weights = token_weights(teacher, images, config.batch_size, config.seed)
 
     def weight(self, kind: str, layer: int, part: slice) -> Tensor:
         """How much each token counts (b, N)."""
-        if self.weights is None:
-            return torch.ones(self.own[part].shape[:2])
-        return self.weights[kind][layer][part]
+        shape = self.own[part].shape[:2]
+        return torch.ones(shape) if self.weights is None else self.weights[kind][layer].expand(shape)
 
     @torch.no_grad()
     def attention(self, layer: int) -> None:
@@ -264,5 +262,6 @@ def _has_stand_in(sites: Sites) -> bool:
 
 def _stands(sites: Sites, entry: Operator) -> Tensor:
     """Where an operator stands, as zeros and ones with two axes that broadcast against one image's values."""
-    here = np.ones(sites.shape) if sites.ids is None else (sites.ids == entry.id)
-    return torch.from_numpy(here.astype(np.float32)).reshape(sites.shape + (1,) * (2 - len(sites.shape)))
+    here = np.ones(sites.shape) if sites.ids is None else np.equal(sites.ids, entry.id)
+    spread = sites.shape + (1,) * (2 - len(sites.shape))
+    return torch.from_numpy(np.asarray(here, dtype=np.float32).reshape(spread))

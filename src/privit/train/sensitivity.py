@@ -21,16 +21,18 @@ def prediction_probe(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def token_weights(model: Student, images: Tensor, batch_size: int, seed: int) -> dict[str, list[Tensor]]:
-    """For each kind and layer, the mean squared gradient of the prediction at each token (n, N), mean 1.
+    """For each kind and layer, how much each position counts (N,), 1 on average.
 
-    The gradient is that of the tokens just behind the kind's sites, after the residual is added.
+    Half of it is the same for all positions, half follows the squared gradient of the prediction at
+    the tokens just behind the kind's sites. (By image as well, the few images the model is unsure of would
+    outweigh all others; without the equal half, only the class token would count in the last layer.)
     """
     generator = torch.Generator().manual_seed(seed)
-    depth = model.spec.depth
+    depth, tokens = model.spec.depth, model.spec.tokens
     behind = {f"blocks.{i}.residual2": ("softmax", i) for i in range(depth)}
     behind |= {f"blocks.{i + 1}.residual1": ("gelu", i) for i in range(depth - 1)}
     behind |= {"residual": ("gelu", depth - 1)}
-    found: dict[str, list[list[Tensor]]] = {kind: [[] for _ in range(depth)] for kind in KINDS}
+    sums = {kind: [torch.zeros(tokens, dtype=torch.float64) for _ in range(depth)] for kind in KINDS}
     for start in range(0, len(images), batch_size):
         seen: dict[str, Tensor] = {}
         # The model's own parameters need no gradient; the images' keeps the graph.
@@ -40,6 +42,10 @@ def token_weights(model: Student, images: Tensor, batch_size: int, seed: int) ->
         gradients = torch.autograd.grad(prediction_probe(logits, generator), [seen[name] for name in names])
         for name, gradient in zip(names, gradients, strict=True):
             kind, layer = behind[name]
-            found[kind][layer].append(gradient.square().mean(-1))
-    whole = {kind: [torch.cat(parts) for parts in layers] for kind, layers in found.items()}
-    return {kind: [w / w.mean().clamp_min(1e-30) for w in layers] for kind, layers in whole.items()}
+            sums[kind][layer] += gradient.square().mean(-1).sum(0)
+    return {kind: [_half_equal(total) for total in layers] for kind, layers in sums.items()}
+
+
+def _half_equal(total: Tensor) -> Tensor:
+    relative = total / total.mean().clamp_min(torch.finfo(total.dtype).tiny)
+    return ((relative + 1) / 2).float()

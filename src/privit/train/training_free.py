@@ -1,0 +1,195 @@
+"""Runs that train nothing: fitted stand-ins, plans chosen by measured loss, and starts for trained stages.
+
+`fit_run` and `search_without_training` write a run like a trained search's: `finetune` and `export` take it
+as it is. `fitted_start` gives the parameters with which a trained search begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from privit.config import Budget
+from privit.data import Data, preprocess_split
+from privit.errors import config_error
+from privit.operators import operator
+from privit.plan import Plan
+from privit.runs import Run, load_run, open_run, write_text
+from privit.spec import KINDS, Granularity
+from privit.train.batches import Images, to_tensor
+from privit.train.choose import choose_plans, site_scores
+from privit.train.fit import FitConfig, fit, fit_images
+from privit.train.losses import correct
+from privit.train.search import cut_folder
+from privit.train.stages import (
+    Model,
+    describe_plan,
+    model_hash,
+    planned_student,
+    read_model,
+    threads,
+    write_cut,
+    write_model,
+)
+from privit.train.vit import Student
+
+EVALUATION_BATCH = 256
+NOTHING = Budget(dict.fromkeys(KINDS, 0))
+"""The polynomial ViT: no exact GELU and no exact softmax at all."""
+
+
+@dataclass(frozen=True)
+class TrainingFreeConfig:
+    """What a run without training may keep, what stands elsewhere, and how that is fitted.
+
+    `score_images` of the fit's images are used to measure what each site's replacement costs.
+    """
+
+    budgets: tuple[Budget, ...] = (NOTHING,)
+    granularity: Granularity = field(default_factory=Granularity)
+    exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
+    stand_in: dict[str, str] = field(
+        default_factory=lambda: {"gelu": "quadratic", "softmax": "quadratic_attn"}
+    )
+    fit: FitConfig = field(default_factory=FitConfig)
+    score_images: int = 128
+    memory_bytes: int = 4 << 30
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with these settings, in sentences."""
+        found = self.fit.problems()
+        if not self.budgets:
+            found.append("no budget is given")
+        names = [budget.name for budget in self.budgets]
+        if len(set(names)) < len(names):
+            found.append(f"budgets share a name: {', '.join(names)}")
+        if not self.score_images > 0:
+            found.append(f"score_images is {self.score_images}, not above zero")
+        return found
+
+
+def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None) -> dict[str, Any]:
+    """The result of replacing every site by a fitted stand-in: the polynomial ViT, before any training."""
+    config = config or TrainingFreeConfig()
+    if config.budgets != (NOTHING,):
+        raise config_error(["a fit keeps nothing, but budgets are given; search without training takes them"])
+    return search_without_training(teacher_run, run, config)
+
+
+def search_without_training(
+    teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None
+) -> dict[str, Any]:
+    """The result of choosing and fitting a plan for each budget; a finished run is returned as it is."""
+    config = config or TrainingFreeConfig()
+    _check(config)
+    source = load_run(teacher_run, "teacher")
+    teacher = read_model(source)
+    notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
+    settings = {"training": False} | json.loads(json.dumps(asdict(config)))
+    opened = open_run(run, "search", settings, {"teacher": model_hash(teacher)}, threads(), notes)
+    if (finished := opened.result()) is not None:
+        return finished
+    started = time.monotonic()
+    data = teacher.subject.load()
+    pixels = _fit_pixels(teacher, data, config.fit)
+    plans = _plans(teacher, pixels, config)
+    cuts = {name: _fitted(teacher, plan, pixels, config.fit) for name, plan in plans.items()}
+    seconds = time.monotonic() - started
+    budgets = {name: _record(opened, teacher, data, name, cut, config) for name, cut in cuts.items()}
+    last = config.budgets[-1].name
+    write_model(opened.folder, teacher.subject, plans[last], cuts[last].weights())
+    result = {"stage": "search"} | budgets[last] | {"budgets": budgets, "warnings": [], "epochs": 0}
+    return opened.finish(result | {"seconds": round(seconds, 3)})
+
+
+def fitted_start(
+    teacher_run: Path,
+    granularity: Granularity | None = None,
+    stand_in: dict[str, str] | None = None,
+    config: FitConfig | None = None,
+) -> dict[str, np.ndarray]:
+    """Parameters of stand-ins fitted in the untouched teacher: `initial_weights` of a trained search.
+
+    While switches are near 1 the teacher's own values arrive at every site, so that is where the fit is made.
+    """
+    config = config or FitConfig()
+    teacher = read_model(load_run(teacher_run, "teacher"))
+    defaults = TrainingFreeConfig()
+    student = _switched(
+        teacher, granularity or defaults.granularity, defaults.exact, stand_in or defaults.stand_in
+    )
+    fitted = fit(student, _fit_pixels(teacher, teacher.subject.load(), config), config)
+    return {name: value for name, value in fitted.weights().items() if name not in teacher.weights}
+
+
+def _check(config: TrainingFreeConfig) -> None:
+    problems = config.problems()
+    if problems:
+        raise config_error(problems)
+    for role in (config.exact, config.stand_in):
+        for kind in KINDS:
+            operator(role[kind], kind)
+
+
+def _fit_pixels(teacher: Model, data: Data, config: FitConfig) -> np.ndarray:
+    """The training images a fit looks at, as model inputs."""
+    return preprocess_split(data.train, teacher.subject.preprocessing, fit_images(len(data.train), config))
+
+
+def _switched(
+    teacher: Model, granularity: Granularity, exact: dict[str, str], stand_in: dict[str, str]
+) -> Student:
+    student = Student(teacher.subject.spec, granularity, exact, stand_in)
+    student.load_weights(teacher.weights)
+    return student
+
+
+def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> dict[str, Plan]:
+    """One plan per budget; without anything to keep there is nothing to measure."""
+    student = _switched(teacher, config.granularity, config.exact, config.stand_in)
+    budgets = {budget.name: budget.sites for budget in config.budgets}
+    scores = {kind: [np.zeros(sites.shape) for sites in student.sites_of(kind)] for kind in KINDS}
+    if any(value for sites in budgets.values() for value in sites.values()):
+        fitted = fit(student, pixels, config.fit)
+        scores = site_scores(fitted, pixels[: config.score_images], config.fit.batch_size, config.fit.seed)
+    return choose_plans(student, scores, budgets)
+
+
+def _fitted(teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:
+    spec = teacher.subject.spec
+    return fit(planned_student(spec, plan, teacher.weights), pixels, config, teacher.student())
+
+
+def _record(
+    run: Run, teacher: Model, data: Data, name: str, cut: Student, config: TrainingFreeConfig
+) -> dict[str, Any]:
+    """Writes one budget's plan and weights; gives what result.json says of it."""
+    plan, folder = cut.plan(), cut_folder(run, name)
+    write_cut(folder, plan, cut.weights())
+    measured = {
+        key: accuracy(cut, Images(split, teacher.subject.preprocessing, config.memory_bytes))
+        for key, split in (("accuracy", data.test), ("validation_accuracy", data.validation))
+    }
+    write_text(
+        folder / "cut.json", json.dumps({"validation_accuracy": measured["validation_accuracy"]}) + "\n"
+    )
+    budget = next(budget for budget in config.budgets if budget.name == name)
+    return measured | describe_plan(plan) | {"budget": budget.sites}
+
+
+@torch.no_grad()
+def accuracy(student: Student, images: Images) -> float:
+    """The share of images that the student classifies rightly."""
+    hits = 0.0
+    for start in range(0, len(images), EVALUATION_BATCH):
+        part = np.arange(start, min(start + EVALUATION_BATCH, len(images)))
+        logits = student(to_tensor(images.take(part), "cpu"))
+        hits += float(correct(logits, torch.from_numpy(images.labels[part])))
+    return hits / len(images)
