@@ -78,6 +78,33 @@ def teacher(
     _finish(f"teacher {out}", train_teacher(model, data, out, config), json)
 
 
+def fit(
+    run: Positional[Path],
+    out: Path = Path("runs/fit"),
+    gelu: str = "quadratic",
+    softmax: str = "quadratic_attn",
+    images: int = 512,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Replace every GELU and softmax by a stand-in fitted to the teacher, without training.
+
+    Args:
+        run: The teacher's run.
+        out: The run's folder; `privit finetune` and `privit export` take it.
+        gelu: Stand-in for GELU: quadratic or affine (or an unfitted one).
+        softmax: Stand-in for softmax: quadratic_attn, linear_attn or constant_attn (or an unfitted one).
+        images: How many training images to fit on.
+        seed: Which images.
+        json: Print one JSON object.
+    """
+    from privit.train.training_free import TrainingFreeConfig, fit_run
+
+    config = TrainingFreeConfig(stand_in={"gelu": gelu, "softmax": softmax})
+    config = replace(config, fit=replace(config.fit, images=images, seed=seed))
+    _finish(f"fit {out}", fit_run(run, out, config), json)
+
+
 def search(
     run: Positional[Path],
     out: Path = Path("runs/search"),
@@ -86,7 +113,8 @@ def search(
     softmax_budget: float | None = None,
     preset: str = "paper",
     strategy: int | None = None,
-    training: bool = True,
+    fitted: bool = False,
+    no_training: bool = False,
     seed: int = 0,
     set_: Settings = (),
     json: bool = False,
@@ -97,11 +125,12 @@ def search(
         run: The teacher's run.
         out: The run's folder; the same command goes on where it stopped.
         keep: Share of the sites of each kind that may stay; several shares give several plans in one descent.
-        gelu_budget: GELU sites that may stay: a count, or a share up to 1.
-        softmax_budget: Softmax sites that may stay: a count, or a share up to 1.
+        gelu_budget: GELU sites that may stay: a count, or a share below 1.
+        softmax_budget: Softmax sites that may stay: a count, or a share below 1.
         preset: Settings that belong together: paper or digits.
         strategy: One of the paper's strategies 1 to 5.
-        training: With False, stand-ins are fitted and sites chosen without training.
+        fitted: Start from stand-ins fitted to the teacher instead of the paper's.
+        no_training: Fit stand-ins and choose sites by the loss they cause, in minutes.
         seed: For order and augmentation.
         set_: Any other setting.
         json: Print one JSON object.
@@ -111,11 +140,33 @@ def search(
         chosen = with_strategy(chosen, strategy)
     config = _changed(chosen.search, {"seed": seed}, set_)
     config = _with_budgets(config, keep, gelu_budget, softmax_budget)
-    if training:
-        from privit.train.search import search as run_search
-    else:
-        from privit.train.training_free import search_without_training as run_search
-    _finish(f"search {out}", run_search(run, out, config), json)
+    if no_training:
+        _finish(f"search {out}", _without_training(run, out, config), json)
+        return
+    from privit.train.search import search as run_search
+
+    initial = None
+    if fitted:
+        from privit.train.fit import FitConfig
+        from privit.train.training_free import fitted_start
+
+        config = replace(config, stand_in={"gelu": "quadratic", "softmax": "quadratic_attn"})
+        initial = fitted_start(run, config.granularity, config.stand_in, FitConfig(seed=seed))
+    _finish(f"search {out}", run_search(run, out, config, initial), json)
+
+
+def _without_training(run: Path, out: Path, config: SearchConfig) -> dict[str, Any]:
+    from privit.train.training_free import TrainingFreeConfig, search_without_training
+
+    bare = TrainingFreeConfig()
+    settings = replace(
+        bare,
+        budgets=config.budgets,
+        granularity=config.granularity,
+        exact=config.exact,
+        fit=replace(bare.fit, seed=config.seed),
+    )
+    return search_without_training(run, out, settings)
 
 
 def finetune(
@@ -224,6 +275,7 @@ def _finish(title: str, result: dict[str, Any], json: bool) -> None:
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "teacher": teacher,
+    "fit": fit,
     "search": search,
     "finetune": finetune,
     "export": export,

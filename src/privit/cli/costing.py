@@ -91,7 +91,7 @@ def _show(result: dict[str, Any]) -> None:
         rows = [(part, value, percent(value / total)) for part, value in result["by_part"].items()]
         show_rows("by kind", ("part", "cost", "share"), rows)
     if "explain" in result:
-        rows = [
+        removals = [
             (
                 f"layer {r['layer']}",
                 r["operator"],
@@ -103,7 +103,7 @@ def _show(result: dict[str, Any]) -> None:
             for r in result["explain"]
         ]
         columns = ("where", "operator", "sites", "saved by one", "saved by all", "share of all")
-        show_rows("what to remove next", columns, rows)
+        show_rows("what to remove next", columns, removals)
 
 
 VERBS: dict[str, Callable[..., None]] = {"cost": cost, "calibrate": calibrate}

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     app = tyro.extras.SubcommandApp()
     for verbs in (building.VERBS, serving.VERBS, measuring.VERBS, costing.VERBS):
         for name, function in verbs.items():
-            app.command(function, name=name)
+            app.command(name=name)(function)
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["version"]):
         from privit import __version__
