@@ -8,6 +8,8 @@ from pathlib import Path
 from privit.errors import WorkError
 from privit.serve.session import EngineProcess
 
+PREPARE_SECONDS = 1800.0
+
 
 class EnginePool:
     """Keeps one prepared worker in reserve, so that a session starts with its key exchange."""
@@ -65,7 +67,11 @@ class EnginePool:
             spare.add_done_callback(_stop_when_done)
 
     async def _start(self) -> EngineProcess:
-        return await EngineProcess.start(self._folder, self._protocol, self._role, self._log_file)
+        start = EngineProcess.start(self._folder, self._protocol, self._role, self._log_file)
+        try:
+            return await asyncio.wait_for(start, PREPARE_SECONDS)
+        except TimeoutError:
+            raise WorkError(f"no program after {PREPARE_SECONDS:g} seconds of compiling") from None
 
 
 def _stop_when_done(task: asyncio.Task[EngineProcess]) -> None:

@@ -60,6 +60,8 @@ def evaluate_private(
             connect(Path(artifact_folder), server.address, protocol, helper=helper) as client,
             record.open("a") as file,
         ):
+            if file.tell():
+                file.write("\n")  # an interruption may have cut the last line short
             for done, i in enumerate(missing, count - len(missing) + 1):
                 rows[i] = _evaluate_one(client, artifact, test, i)
                 file.write(json.dumps(rows[i]) + "\n")
@@ -140,6 +142,6 @@ def _read_record(record: Path) -> dict[int, dict[str, Any]]:
             try:
                 row = json.loads(line)
             except ValueError:
-                continue  # the line that an interruption cut short
+                continue  # empty, or cut short by an interruption
             rows[int(row["image"])] = row
     return rows

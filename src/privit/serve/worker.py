@@ -73,11 +73,15 @@ class Worker:
             return True
         except PrivitError as error:
             failure = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
-        except Exception:
+        except RuntimeError as error:
+            # The engine's own error: what failed and a C++ stack, of public shapes and types.
+            logging.error("the engine failed: %s", error)
+            failure = {"class": "WorkError", "message": "the engine failed", "hint": ""}
+        except Exception as error:
             # Messages of other exceptions may quote values; the log gets the places only.
-            frames = traceback.extract_tb(sys.exc_info()[2])
-            kind = sys.exc_info()[0]
-            logging.error("%s at %s", kind, " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames)))
+            frames = reversed(traceback.extract_tb(error.__traceback__))
+            places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
+            logging.error("%s at %s", type(error).__name__, places)
             failure = {"class": "WorkError", "message": "the engine failed", "hint": ""}
         self._reply({"event": "failed", "failure": failure}, None)
         return False
