@@ -1,0 +1,171 @@
+"""The spu profile against measurements: twelve plans that no table was fitted on, on every protocol.
+
+    python -m benchmarks.predicted                       # all rows that docs/results/predicted.json lacks
+    python -m benchmarks.predicted --protocol cheetah --model digits --again
+    python -m benchmarks.predicted --show                # the table alone
+
+Bytes and rounds are counted in the simulator, where they are the same as between processes. A row of CHEETAH
+is a query of a running session: the first pays keys and transfers, which are set-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.artifact import Preprocessing, Public
+from privit.cost.spu import estimate_spu
+from privit.cost.table import PROTOCOLS
+from privit.operators import TABLE
+from privit.plan import Plan, all_weight_shapes, plan_from_counts, plan_from_ids, uniform_plan
+from privit.spec import Granularity, Spec, sites, vit_spec
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "predicted.json"
+TOLERANCE = {"semi2k-benchmark": (0.01, 0.01), "aby3": (0.05, 0.05), "cheetah": (0.10, 0.15)}
+WEIGHT_SIZE = 0.05
+KINDS = ("searched", "mixed", "dense-rewritten", "dense")
+
+
+def models(protocol: str) -> dict[str, Spec]:
+    """Three models; the third is cut to two layers at 64 px on CHEETAH, where a whole one takes hours."""
+    deit = vit_spec(112, 16, 192, 12, 3, classes=10)
+    short = vit_spec(64, 16, 192, 2, 3, classes=10)
+    return {
+        "digits": vit_spec(16, 4, 64, 4, 4, classes=10, channels=1),
+        "small32": vit_spec(32, 8, 96, 3, 3, classes=10),
+        "deit-tiny": short if protocol == "cheetah" else deit,
+    }
+
+
+def plan_of(spec: Spec, kind: str) -> Plan:
+    """A plan of one kind, always the same for the same model."""
+    if kind == "searched":
+        early = [max(1, spec.tokens // (2 + 3 * layer)) for layer in range(spec.depth)]
+        return plan_from_counts(spec, early, [2 * tokens for tokens in early], seed=1)
+    if kind == "mixed":
+        return _mixed(spec)
+    return uniform_plan(spec)
+
+
+def _mixed(spec: Spec) -> Plan:
+    """Every operator of the table somewhere, drawn by token and row."""
+    rng = np.random.default_rng(2)
+    shapes = sites(spec, Granularity())
+    ids = {kind: [o.id for o in TABLE if o.kind == kind] for kind in shapes}
+    drawn = {kind: [rng.choice(ids[kind], size=shape) for shape in shapes[kind]] for kind in shapes}
+    return plan_from_ids(Granularity(), drawn)
+
+
+def measured(spec: Spec, plan: Plan, protocol_name: str, dense: bool) -> dict[str, float]:
+    """Bytes, rounds and seconds of a query, counted in the simulator."""
+    from privit.serve.compile import client_values, compile_program, server_values
+    from privit.serve.protocols import protocol
+    from privit.serve.rewrites import Rewrites
+    from privit.serve.runtime import Simulator
+
+    preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
+    public = Public(spec, preprocessing, tuple(str(i) for i in range(spec.classes)))
+    off = Rewrites(**{field.name: False for field in fields(Rewrites)})
+    rewrites = off if dense else Rewrites()
+    found = protocol(protocol_name)
+    program = compile_program(public, plan, found, rewrites)
+    rng = np.random.default_rng(0)
+    weights = {
+        name: (WEIGHT_SIZE * rng.standard_normal(shape)).astype(np.float32)
+        for name, shape in all_weight_shapes(spec, plan).items()
+    }
+    pixels = rng.standard_normal((spec.channels, spec.image_size, spec.image_size)).astype(np.float32)
+    values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
+    with Simulator(found) as simulator:
+        simulator.give(program.inputs, values)
+        runs = [simulator.run(program.executable) for _ in range(3 if found.engine_name == "CHEETAH" else 1)]
+    # A query in which transfers are refilled counts them in; the one that refilled least is compared.
+    least = min(runs, key=lambda counts: counts.rounds)
+    return {"sent_bytes": least.sent_bytes, "rounds": least.rounds, "seconds": least.seconds}
+
+
+def row(protocol: str, model: str, kind: str) -> dict[str, Any]:
+    """One line of the table: predicted, measured and the difference."""
+    spec = models(protocol)[model]
+    plan = plan_of(spec, kind)
+    graph = kind if kind.startswith("dense") else "all"
+    guess = estimate_spu(spec, plan, protocol, rewrites=graph)
+    real = measured(spec, plan, protocol, kind == "dense")
+    return {"protocol": protocol, "model": model, "plan": kind, "measured": real} | compared(guess, real)
+
+
+def compared(guess: dict[str, Any], real: dict[str, float]) -> dict[str, Any]:
+    """Prediction without refills next to a measurement without refills."""
+    predicted = {
+        name: guess[name] - guess[f"refill_{name.removeprefix('sent_')}"] for name in ("sent_bytes", "rounds")
+    }
+    errors = {f"{name}_error": predicted[name] / real[name] - 1 for name in predicted}
+    return {"predicted": predicted} | errors
+
+
+def rows(found: dict[str, Any], wanted: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every row that is asked for and not there yet."""
+    for protocol in PROTOCOLS:
+        for model in models(protocol):
+            for kind in KINDS:
+                key = f"{protocol}/{model}/{kind}"
+                asked = (wanted.protocol in (None, protocol)) and wanted.model in (None, model)
+                if asked and wanted.plan in (None, kind) and (wanted.again or key not in found):
+                    print(key, file=sys.stderr, flush=True)
+                    yield {"key": key} | row(protocol, model, kind)
+
+
+def refreshed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A stored row with the prediction of today's tables."""
+    spec = models(entry["protocol"])[entry["model"]]
+    graph = entry["plan"] if entry["plan"].startswith("dense") else "all"
+    guess = estimate_spu(spec, plan_of(spec, entry["plan"]), entry["protocol"], rewrites=graph)
+    return entry | compared(guess, entry["measured"])
+
+
+def show(found: dict[str, Any]) -> int:
+    """Prints the table; returns how many rows miss their tolerance."""
+    print(
+        f"{'protocol':18}{'model':12}{'plan':17}{'MB':>9}{'predicted':>11}{'rounds':>8}{'predicted':>11} off"
+    )
+    missed = 0
+    for entry in found.values():
+        errors = entry["sent_bytes_error"], entry["rounds_error"]
+        good = all(abs(e) <= t for e, t in zip(errors, TOLERANCE[entry["protocol"]], strict=True))
+        missed += not good
+        real, guess = entry["measured"], entry["predicted"]
+        print(
+            f"{entry['protocol']:18}{entry['model']:12}{entry['plan']:17}{real['sent_bytes'] / 1e6:9.3f}"
+            f"{guess['sent_bytes'] / 1e6:11.3f}{real['rounds']:8.0f}{guess['rounds']:11.0f}"
+            f"  {errors[0]:+.2%} {errors[1]:+.2%}{'' if good else '  MISSED'}"
+        )
+    return missed
+
+
+def main() -> int:
+    """Measures what is missing, writes the results and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("protocol", "model", "plan"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--again", action="store_true", help="measure rows that are there already")
+    parser.add_argument("--show", action="store_true", help="print the table alone")
+    wanted = parser.parse_args()
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not wanted.show:
+        for entry in rows(found, wanted):
+            found[entry.pop("key")] = entry
+            RESULTS.parent.mkdir(parents=True, exist_ok=True)
+            RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    found = {key: refreshed(entry) for key, entry in sorted(found.items())}
+    return 1 if show(found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

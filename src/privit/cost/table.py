@@ -1,0 +1,175 @@
+"""The measured table of a protocol: what each operation sends, in how many rounds, and for how long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.cost.shapes import round_features, second_features, traffic_features
+from privit.errors import ArtifactError, RequestError
+
+PROTOCOLS = ("cheetah", "aby3", "semi2k-benchmark")
+FORMAT_VERSION = 1
+# Of three equally uncertain values with a fixed sum, the largest lies this many deviations above the mean.
+LARGEST_OF_THREE = 1.036
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes and send actions of each rank, computing seconds, and the variance of parts drawn at random.
+
+    `transfer_bytes` are those of oblivious transfers, which have to be refilled now and then.
+    """
+
+    sent_bytes: tuple[float, ...] = (0.0, 0.0)
+    rounds: tuple[float, ...] = (0.0, 0.0)
+    seconds: float = 0.0
+    bytes_variance: float = 0.0
+    rounds_variance: float = 0.0
+    transfer_bytes: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            tuple(a + b for a, b in zip(self.sent_bytes, other.sent_bytes, strict=True)),
+            tuple(a + b for a, b in zip(self.rounds, other.rounds, strict=True)),
+            self.seconds + other.seconds,
+            self.bytes_variance + other.bytes_variance,
+            self.rounds_variance + other.rounds_variance,
+            self.transfer_bytes + other.transfer_bytes,
+        )
+
+    @property
+    def most_bytes(self) -> float:
+        """Bytes of the party that sends more."""
+        return max(self.sent_bytes) + LARGEST_OF_THREE * self.bytes_variance**0.5
+
+    @property
+    def most_rounds(self) -> float:
+        """Send actions of the party that has more."""
+        return max(self.rounds) + LARGEST_OF_THREE * self.rounds_variance**0.5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One operation: coefficients over the features of `shapes.py`, a row per rank.
+
+    A protocol whose parties take turns at random has one row, the mean over parties, and a variance.
+    `products` and `squares` say how many products of ciphertexts (CHEETAH) an operation makes of its values.
+    """
+
+    sent_bytes: tuple[tuple[float, ...], ...]
+    rounds: tuple[tuple[float, ...], ...]
+    seconds: tuple[float, ...] = ()
+    bytes_variance: float = 0.0
+    rounds_variance: float = 0.0
+    products: int = 0
+    squares: int = 0
+    weight_products: int = 0
+    rounds_parallel: float = 0.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """All of a protocol's measurements; `engine` and `date` say what they are of."""
+
+    protocol: str
+    engine: str
+    date: str
+    private: bool
+    setup_bytes: float
+    setup_rounds: float
+    slope: float
+    operations: Mapping[str, Entry]
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    ciphertexts: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, name: str) -> Entry:
+        """The measurements of one operation."""
+        if name not in self.operations:
+            raise RequestError(
+                f"the table of {self.protocol} has no operation {name!r}",
+                "make a new table with privit calibrate",
+            )
+        return self.operations[name]
+
+    def linear(self, name: str, sizes: tuple[int, ...], times: int = 1) -> Cost:
+        """The cost of `times` calls of one operation, as far as it is linear in its sizes."""
+        entry = self.entry(name)
+        traffic, steps = traffic_features(name, sizes), round_features(name, sizes)
+        size = max(traffic[-1], 1.0)
+        return Cost(
+            tuple(times * _dot(row, traffic) for row in entry.sent_bytes),
+            tuple(times * _dot(row, steps) for row in entry.rounds),
+            times * _dot(entry.seconds, second_features(name, sizes)) if entry.seconds else 0.0,
+            times * entry.bytes_variance * size * size,
+            times * entry.rounds_variance * steps[0],
+        )
+
+
+def _dot(coefficients: tuple[float, ...], features: tuple[float, ...]) -> float:
+    return sum(c * f for c, f in zip(coefficients, features, strict=True))
+
+
+def fit(features: Sequence[tuple[float, ...]], values: Sequence[float]) -> tuple[float, ...]:
+    """Least squares in relative error; coefficients that the data do not need come out as zero."""
+    wanted = np.asarray(values, dtype=np.float64)
+    matrix = np.asarray(features, dtype=np.float64)
+    scale = 1 / np.maximum(np.abs(wanted), 1e-9)
+    columns = np.abs(matrix * scale[:, None]).max(axis=0)
+    columns[columns == 0] = 1
+    found = np.linalg.lstsq(matrix * scale[:, None] / columns, wanted * scale, rcond=1e-9)[0] / columns
+    return tuple(0.0 if abs(c) < 1e-7 else float(f"{c:.6g}") for c in found)
+
+
+def save_table(table: Table, path: Path) -> None:
+    """Writes the table as JSON that a person can read."""
+    data: dict[str, Any] = {"format_version": FORMAT_VERSION} | vars(table)
+    data["operations"] = {
+        name: {key: value for key, value in vars(entry).items() if value not in (0, (), 0.0)}
+        for name, entry in sorted(table.operations.items())
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+
+
+def read_table(path: Path) -> Table:
+    """Reads what `save_table` wrote."""
+    try:
+        return _table(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path.name} is not a cost table: {type(error).__name__} {error}",
+            "make one with privit calibrate",
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def shipped_table(protocol: str) -> Table:
+    """The table that comes with this package."""
+    if protocol not in PROTOCOLS:
+        raise RequestError(f"no protocol is called {protocol!r}", "known: " + ", ".join(PROTOCOLS))
+    text = resources.files("privit.cost").joinpath(f"tables/spu-{protocol}.json").read_text()
+    return _table(json.loads(text))
+
+
+def _table(data: dict[str, Any]) -> Table:
+    if data.pop("format_version") != FORMAT_VERSION:
+        raise ValueError("another format version")
+    operations = {name: _entry(fields) for name, fields in data.pop("operations").items()}
+    return Table(operations=operations, **data)
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    made = dict(fields)
+    for name in ("sent_bytes", "rounds"):
+        made[name] = tuple(tuple(row) for row in made[name])
+    if "seconds" in made:
+        made["seconds"] = tuple(made["seconds"])
+    return Entry(**made)
