@@ -39,7 +39,7 @@ DIGITS_MODEL = "vit:image_size=8,patch=2,width=64,depth=4,heads=2,channels=1"
 
 DIGITS = Preset(
     TeacherConfig(
-        epochs=25,
+        epochs=40,
         learning_rate=1e-3,
         schedule="cosine",
         warmup_epochs=2,

@@ -179,7 +179,7 @@ def test_late_binarization_and_thresholds_stay_within_the_budget(
 
 
 def test_a_search_out_of_epochs_is_cut_by_rank_with_a_warning(teacher_run: Path, tmp_path: Path) -> None:
-    config = replace(SEARCH, epochs=1, budgets=(keep(0.5, "half"), keep(0.2)))
+    config = replace(SEARCH, epochs=1, budgets=(keep(0.5, "half"), keep(0.2)), start="random")
     result = search(teacher_run, tmp_path / "search", config)
     assert (result["kept_gelu"], result["budgets"]["half"]["kept_gelu"]) == (2, 5)
     assert "still active, above the budget of 2 gelu, 4 softmax" in result["warnings"][-1]
