@@ -35,9 +35,12 @@ def bystander(served: Served) -> Iterator[Client]:
 
 
 @pytest.fixture(autouse=True)
-def _the_server_lives_and_answers(served: Served, bystander: Client) -> Iterator[None]:
+def _the_server_lives_and_answers(
+    served: Served, bystander: Client, request: pytest.FixtureRequest
+) -> Iterator[None]:
     yield
-    check_answers(served, bystander, 1)
+    if "garbage" not in request.node.name:  # of these there are many; the test after them asks
+        check_answers(served, bystander, 1)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while health(served.server.address)["sessions"] != 1:
         assert time.monotonic() < deadline, "a session was left behind"
