@@ -170,5 +170,5 @@ def _make_link(addresses: Addresses, rank: int) -> Any:
     milliseconds = int(addresses.patience_seconds * 1000)
     description.recv_timeout_ms = description.http_timeout_ms = milliseconds
     description.http_max_payload_size = MESSAGE_LIMIT
-    description.connect_retry_times, description.connect_retry_interval_ms = 100, 200
+    description.connect_retry_times, description.connect_retry_interval_ms = 600, 200
     return libspu.link.create_brpc(description, rank)

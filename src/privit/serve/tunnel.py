@@ -33,7 +33,7 @@ from privit.serve.shaping import LOOPBACK, Network, ShapedLine
 
 CHANNEL_LIMIT = 32
 PENDING_MESSAGES = 64
-ENGINE_WAIT_SECONDS = 20.0
+ENGINE_WAIT_SECONDS = 120.0
 Result = TypeVar("Result")
 
 
