@@ -18,8 +18,9 @@ from jax import Array
 COEFFICIENT_DIGITS = 6
 FRACTION_BITS = 18
 """Of the engine's fixed point in 64-bit rings; a constant is a multiple of 2 to the minus this."""
-EXP_TOLERANCE = 4e-3
+EXP_TOLERANCE = 6e-3
 EXP_NODES = 400
+EXP_REWEIGHTINGS = 10
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
 
@@ -121,6 +122,14 @@ def _exp_form(low: float, high: float, factor: float, squarings: int) -> ShortEx
     # What an error of the quartic becomes after the squarings, relative to max(1, exp(x)).
     weight = np.exp(np.where(nodes < 0, nodes * (power - 1), -nodes) / power)
     fitted = np.polynomial.Chebyshev.fit(nodes, np.exp(nodes / power), 4, domain=[low, high], w=weight)
+    # Lawson's iteration: weights that follow the error turn least squares into least maximum.
+    follow = np.ones_like(nodes)
+    for _ in range(EXP_REWEIGHTINGS):
+        error = np.abs(fitted(nodes) ** power - np.exp(nodes)) / np.maximum(1, np.exp(nodes))
+        follow = follow * error / (follow * error).mean()
+        fitted = np.polynomial.Chebyshev.fit(
+            nodes, np.exp(nodes / power), 4, domain=[low, high], w=weight * np.sqrt(follow)
+        )
     coefficients = fitted.convert(kind=np.polynomial.Polynomial).coef * factor ** (1 / power)
     p0, p1, p2, p3, p4 = (float(c) for c in coefficients)
     (scale,) = _rounded(p4**0.25)

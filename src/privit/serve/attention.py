@@ -110,7 +110,7 @@ def _by_scores(
     attended, totals = attention_weights(graph, layer, values, heads, scores)
     mixed = _per_head(attended, scoring, lambda index, x: x @ v[index])
     mixed |= normalised(graph, layer, values, heads, mixed, totals)
-    return mixed | _unsigned(layer, values, heads, mixed)
+    return mixed | _unsigned(graph, layer, values, heads, mixed)
 
 
 def _per_head(rows: Rows, heads: Sequence[int], function: Callable[[int, Array], Array]) -> Rows:
@@ -233,11 +233,12 @@ def normalised(
     return side_by_side(mixed, keys, lambda x: x * column)
 
 
-def _unsigned(layer: int, values: Values, heads: Sequence[Head], mixed: Rows) -> Rows:
+def _unsigned(graph: Graph, layer: int, values: Values, heads: Sequence[Head], mixed: Rows) -> Rows:
     """Rows of a head whose values carry a fitted sign that is not theirs."""
     out: Rows = {}
+    done = ("quadratic_attn", *(NORMALISED if graph.rewrites.late_reciprocal else ()))
     for index, name in mixed:
-        if heads[index].signed and name != "quadratic_attn" and name not in NORMALISED:
+        if heads[index].signed and name not in done:
             out[index, name] = mixed[index, name] * values[f"blocks.{layer}.heads.{index}.sign"]
     return out
 

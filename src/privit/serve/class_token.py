@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from privit.serve.attention import Observe, Rows, attention_weights, normalised
@@ -55,7 +54,8 @@ def class_token_attention(
 
 def _scores(weight: Array, q: Array, x: Array, inverse: Array, heads: int, width: int) -> Array:
     """Scores (heads, N) of one query row; the last column of `weight` is the bias of k."""
-    own = np.repeat(np.eye(heads, dtype=bool), width, axis=1)
-    spread = jnp.where(own, jnp.broadcast_to(q, own.shape), 0.0)  # (heads, heads * width), block by block
-    turned = spread @ weight
+    blocks = [q[:, i * width : (i + 1) * width] for i in range(heads)]
+    places = [((0, 0), (i * width, (heads - 1 - i) * width)) for i in range(heads)]
+    spread = jnp.concatenate([jnp.pad(b, p) for b, p in zip(blocks, places, strict=True)])  # block by block
+    turned = spread @ weight  # (heads, width of a token + 1)
     return (turned[:, :-1] @ x.T) * inverse.T + turned[:, -1:]

@@ -7,7 +7,6 @@ short approximations, affine stand-ins, and the shift, scale and sign of fitted 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import jax.numpy as jnp
@@ -91,13 +90,14 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
     q_scale, v_sign = [], []
     values: Values = {}
     for index, head in enumerate(heads):
-        q_scale.append(_q_scale(graph, layer, index, head, weights) / math.sqrt(width))
+        q_scale.append(
+            _q_scale(graph, layer, index, head, weights) * (width**-0.5 if graph.rewrites.fold else 1)
+        )
         v_sign.append(_v_sign(layer, index, head, weights))
         values |= _head_parameters(graph, layer, index, head, weights)
     # (heads,) to one value per column.
     q_columns, v_columns = (jnp.repeat(jnp.stack(x), width) for x in (q_scale, v_sign))
-    if graph.rewrites.fold:
-        q = (q[0] * q_columns, q[1] * q_columns)
+    q = (q[0] * q_columns, q[1] * q_columns)
     v = (v[0] * v_columns, v[1] * v_columns)
     read = jnp.concatenate(
         [jnp.arange(i * width, (i + 1) * width) for i, h in enumerate(heads) if h.form != "constant"]

@@ -14,7 +14,7 @@ from privit.operators import BY_ID, BY_NAME
 from privit.plan import Plan
 from privit.serve.approximations import ShortExp, ShortRoot, short_exp, short_root
 from privit.serve.ranges import ScoreRange, score_range, variance_range
-from privit.serve.rewrites import Rewrites, merging_pays
+from privit.serve.rewrites import Rewrites, linear_pays, merging_pays
 from privit.spec import Block, Spec
 
 NORMALISED = ("softmax", "relu_softmax", "two_quad")
@@ -130,8 +130,8 @@ class Graph:
         groups = tuple((name, np.flatnonzero(ids == BY_NAME[name].id)) for name in names)
         if set(names) <= set(CONSTANT):
             return Head("constant", groups)
-        if len(names) == 1 and names[0] in LINEAR and self.rewrites.linear_attention:
-            return Head("scores" if self.reads_one_row(layer) else "linear", groups, names[0])
+        if len(names) == 1 and names[0] in LINEAR:
+            return Head("linear" if self._skips_scores(layer) else "scores", groups, names[0])
         if not self.rewrites.fold:
             return Head("scores", groups)
         if "quadratic_attn" in names:
@@ -140,6 +140,11 @@ class Graph:
         foldable = [name for name, _ in groups if name in (*NORMALISED, "squared_attn", "scale_attn")]
         sizes = {name: rows.size for name, rows in groups}
         return Head("scores", groups, max(foldable, key=lambda name: sizes[name], default=None))
+
+    def _skips_scores(self, layer: int) -> bool:
+        head_width = self.spec.width // self.block(layer).heads
+        pays = linear_pays(self.query_rows(layer), self.spec.tokens, head_width)
+        return self.rewrites.linear_attention and pays and not self.reads_one_row(layer)
 
     def public_scale(self, layer: int, name: str) -> float:
         """What an operator multiplies the scores with before anything else, as far as it is public."""

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-VARIANCE_MARGIN = 1.5
+# Below its range a short rsqrt or reciprocal only converges less far; above, it diverges: hence the wide
+# upper margins.
+VARIANCE_MARGINS = (1.2, 2.0)
 SCORE_MARGIN = 1.2
-SUM_MARGIN = 1.5
+SUM_MARGIN = 2.5
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def variance_range(ranges: Mapping[str, float], norm: str) -> Interval | None:
     low, high = ranges.get(f"{norm}.variance_low"), ranges.get(f"{norm}.variance_high")
     if low is None or high is None or not 0 < low <= high:
         return None
-    return Interval(low / VARIANCE_MARGIN, high * VARIANCE_MARGIN)
+    return Interval(low / VARIANCE_MARGINS[0], high * VARIANCE_MARGINS[1])
 
 
 def score_range(ranges: Mapping[str, float], layer: int) -> ScoreRange | None:

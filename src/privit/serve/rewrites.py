@@ -114,3 +114,11 @@ def merging_pays(tokens: int, merged: int, width: int, hidden: int) -> bool:
     rest = tokens - merged
     split = product_bytes(rest, width, hidden) + product_bytes(rest, hidden, width)
     return split + product_bytes(merged, width, width) < apart
+
+
+def linear_pays(rows: int, tokens: int, head_width: int) -> bool:
+    """Whether q (k^T v) sends less than (q k^T) v."""
+    scores = product_bytes(rows, head_width, tokens) + product_bytes(rows, tokens, head_width)
+    return (
+        product_bytes(head_width, tokens, head_width) + product_bytes(rows, head_width, head_width) < scores
+    )
