@@ -154,5 +154,5 @@ def _rest(model: Student, tokens: Tensor, layer: int) -> Tensor:
 
 def _divergence(expected: Tensor, found: Tensor) -> float:
     """KL of the found prediction from the expected one, summed over the batch."""
-    ours, theirs = found.log_softmax(-1), expected.log_softmax(-1)
+    ours, theirs = found.double().log_softmax(-1), expected.double().log_softmax(-1)
     return float((theirs.exp() * (theirs - ours)).sum())
