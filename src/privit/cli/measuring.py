@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
+from privit.cli.output import counter, megabytes, note, percent, show_fields, show_json, show_rows
 from privit.cli.subject import Synthetic, read_subject
 
 
@@ -33,11 +33,15 @@ def evaluate(
     if on == "private":
         from privit.serve.private import evaluate_private
 
-        result = evaluate_private(artifact, data=data, images=images or 20, protocol=protocol)
+        result = evaluate_private(
+            artifact, data=data, images=images or 20, protocol=protocol, progress=counter("private")
+        )
     else:
         from privit.serve.evaluate import evaluate as run_evaluate
 
-        result = run_evaluate(artifact, on=on, protocol=protocol, data=data, images=images)
+        result = run_evaluate(
+            artifact, on=on, protocol=protocol, data=data, images=images, progress=counter(on)
+        )
     if json:
         show_json(result)
     else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 
@@ -38,6 +39,22 @@ def show_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]])
 def note(text: str) -> None:
     """A line of progress or advice on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def counter(title: str) -> Callable[[int, int], None]:
+    """Progress through a known number of images: a bar on a terminal, a line each elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda done, total: note(f"{title}: {done} of {total}")
+    bar = Progress(TextColumn(title), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True))
+    task = bar.add_task(title, total=None)
+
+    def step(done: int, total: int) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total)
+        if done >= total:
+            bar.stop()
+
+    return step
 
 
 def error_line(message: str, hint: str = "") -> None:

@@ -1,0 +1,97 @@
+"""Every "must hold" figure that takes too long for a test: `make verify` writes docs/results/verify.json.
+
+    python -m benchmarks.verify                     everything: two hours on two cores, resumable
+    python -m benchmarks.verify digits bench        some of it; the others keep their last result
+
+Each part is a command of its own in this folder, resumable where it is long.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from privit import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "docs" / "results" / "verify.json"
+PAPER_PLAN = [
+    *("--model", "vit_tiny_patch16_224"),
+    *("--kept-gelu-tokens", "127,1,41,6,5,6,6,4,1,1,1,1"),
+    *("--kept-softmax-rows", "381,393,205,0,2,0,2,3,3,3,3,3"),
+    *("--protocol", "semi2k-benchmark"),
+]
+MAX_BYTES, MAX_ROUNDS = 240e6, 2800
+
+
+def bench() -> dict[str, Any]:
+    """The paper's Tiny-ImageNet plan on ViT-Tiny, measured against the bounds of the product."""
+    against = ["--against", "dense,dense-rewritten,scatter,without-ranges"]
+    found = _json_of([sys.executable, "-m", "privit", "bench", "--json", *PAPER_PLAN, *against])
+    shown = ("sent_bytes", "rounds", "seconds", "max_logit_error")
+    result = {name: found[name] for name in (*shown, "protocol", "private", "measured_on")}
+    result["against"] = {name: {k: each[k] for k in shown} for name, each in found["against"].items()}
+    return result | {"holds": found["sent_bytes"] <= MAX_BYTES and found["rounds"] <= MAX_ROUNDS}
+
+
+def search_step() -> dict[str, Any]:
+    """Search and fine-tune steps against a plain KD step."""
+    return _json_of([sys.executable, "-m", "benchmarks.search_step", "--json"])
+
+
+def soak() -> dict[str, Any]:
+    """200 queries with every tenth client killed."""
+    return _json_of([sys.executable, "-m", "benchmarks.soak"])
+
+
+def _main_of(name: str) -> Callable[[], dict[str, Any]]:
+    return lambda: importlib.import_module(f"benchmarks.{name}").main()
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "bench": bench,
+    "search_step": search_step,
+    "digits": _main_of("digits"),
+    "agreement": _main_of("agreement"),
+    "cifar10_small": _main_of("cifar10_small"),
+    "soak": soak,
+}
+
+
+def main(names: list[str]) -> int:
+    """Runs the parts asked for and merges them into the result; 1 if something does not hold."""
+    unknown = sorted(set(names) - PARTS.keys())
+    if unknown:
+        print(f"error: no part is called {unknown[0]!r}\nhint: known: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    known = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    failed = []
+    for name in names or PARTS:
+        print(f"--- {name}", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        found = PARTS[name]()
+        known[name] = found | {"took_seconds": round(time.monotonic() - started), "version": __version__}
+        known["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(known, indent=2) + "\n")
+        if found.get("holds") is False:
+            failed.append(name)
+    for name in failed:
+        print(f"does not hold: {name}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _json_of(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=ROOT)
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
