@@ -60,8 +60,10 @@ class TrainConfig:
 class TeacherConfig(TrainConfig):
     """How a teacher is fine-tuned; the defaults are the paper's (section 4.1).
 
-    `new_head` replaces a head of another number of classes; None does so for models from timm and
-    Hugging Face, whose head is of other data, and refuses it for a local file.
+    `input_noise` is the deviation of Gaussian noise on the normalised pixels, which keeps a teacher from
+    learning a few hundred images by heart. `new_head` replaces a head of another number of classes;
+    None does so for models from timm and Hugging Face, whose head is of other data, and refuses it
+    for a local file.
     """
 
     epochs: int = 10
@@ -72,6 +74,7 @@ class TeacherConfig(TrainConfig):
     train_limit: int | None = None
     validation_share: float = 0.1
     data_seed: int = 0
+    input_noise: float = 0.0
     select: Literal["best", "last"] = "best"
 
     def problems(self) -> list[str]:
@@ -79,6 +82,8 @@ class TeacherConfig(TrainConfig):
         found = super().problems()
         if not 0 < self.validation_share < 1:
             found.append(f"validation_share is {self.validation_share}, not between 0 and 1")
+        if not self.input_noise >= 0:
+            found.append(f"input_noise is {self.input_noise}, below zero")
         return found
 
 

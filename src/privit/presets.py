@@ -45,6 +45,7 @@ DIGITS = Preset(
         warmup_epochs=2,
         weight_decay=0.05,
         gradient_clip=1.0,
+        input_noise=0.4,
         pretrained=False,
         select="last",
     ),

@@ -78,10 +78,12 @@ def open_run(
     inputs: Mapping[str, Any],
     threads: int,
     notes: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Run:
     """A new run, or the one in `folder` if it was started by the same command; anything else is refused.
 
-    `inputs` say what went in and are compared; `notes` (where it lay) are only written down.
+    `inputs` say what went in and are compared; `notes` (where it lay) are only written down. `defaults`
+    stand for settings that the version which started the run did not know.
     """
     folder = Path(folder)
     asked = {"stage": stage, "config": dict(config), "inputs": dict(inputs)}
@@ -89,7 +91,7 @@ def open_run(
     path = folder / "config.json"
     if path.is_file():
         found = read_json(path)
-        _check_same(folder, found, asked)
+        _check_same(folder, found, asked, json.loads(json.dumps(dict(defaults or {}))))
         _warn_of_other_machine(found, threads)
         return Run(folder, found)
     if folder.exists() and not folder.is_dir():
@@ -201,7 +203,9 @@ class writing:
             ) from error
 
 
-def _check_same(folder: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _check_same(
+    folder: Path, found: Mapping[str, Any], asked: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
     if any(key not in found for key in asked):
         raise RequestError(f"{folder}/config.json does not describe a run", "give a new or empty folder")
     if found["stage"] != asked["stage"]:
@@ -212,7 +216,7 @@ def _check_same(folder: Path, found: Mapping[str, Any], asked: Mapping[str, Any]
     differences = [
         f"{name} is {old.get(name)!r} there, {new.get(name)!r} here"
         for part in ("inputs", "config")
-        for old, new in [(found[part], asked[part])]
+        for old, new in [((defaults if part == "config" else {}) | found[part], asked[part])]
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]

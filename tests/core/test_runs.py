@@ -37,6 +37,16 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(tmp_path: Path) -
         open_run(tmp_path / "run", "search", CONFIG, INPUTS, threads=1)
 
 
+def test_a_run_of_an_older_version_goes_on_where_new_settings_have_their_defaults(tmp_path: Path) -> None:
+    opened(tmp_path / "run")
+    newer = CONFIG | {"noise": 0.0}
+    defaults = {"epochs": 9, "noise": 0.0}
+    same = open_run(tmp_path / "run", "teacher", newer, INPUTS, threads=1, defaults=defaults)
+    assert same.description["config"] == CONFIG
+    with pytest.raises(RequestError, match=r"noise is 0\.0 there, 0\.5 here"):
+        open_run(tmp_path / "run", "teacher", CONFIG | {"noise": 0.5}, INPUTS, threads=1, defaults=defaults)
+
+
 def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(RequestError, match=r"no config\.json"):

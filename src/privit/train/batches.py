@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -57,6 +57,10 @@ class Batch:
     indices: np.ndarray
 
 
+Change = Callable[[Batch, int, int, int], Batch]
+"""Maps a batch, its epoch, step and part to the batch that teacher and student both see."""
+
+
 def batch_size(config: TrainConfig, images: int, processes: int) -> int:
     """Images in a global batch: as configured, or fewer for a data set smaller than that."""
     parts = processes * config.accumulation
@@ -95,6 +99,18 @@ def read_ahead(images: Images, parts: list[np.ndarray], workers: int) -> Iterato
             if i + workers < len(parts):
                 waiting.append(pool.submit(images.take, parts[i + workers]))
             yield waiting.pop(0).result()
+
+
+def with_noise(change: Change | None, deviation: float, seed: int) -> Change:
+    """Gaussian noise on the pixels, after `change`; it depends on (seed, epoch, step, part) alone."""
+
+    def noisy(batch: Batch, epoch: int, step: int, part: int) -> Batch:
+        batch = batch if change is None else change(batch, epoch, step, part)
+        generator = np.random.default_rng([seed, epoch, step, part])
+        noise = generator.standard_normal(batch.images.shape, dtype=np.float32) * np.float32(deviation)
+        return replace(batch, images=batch.images + to_tensor(noise, batch.images.device))
+
+    return noisy
 
 
 def to_tensor(array: np.ndarray, device: torch.device | str) -> Tensor:

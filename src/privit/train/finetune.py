@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from privit.artifact import Artifact
-from privit.config import FinetuneConfig, check_config, to_json
+from privit.config import FinetuneConfig, check_config
 from privit.data import preprocess_split
 from privit.errors import RequestError
 from privit.plan import Plan, check_plan, swap_operator
-from privit.runs import Run, load_run, open_run
+from privit.runs import Run, load_run
 from privit.train.export import export_artifact
 from privit.train.loop import Loop, Stage, make_accelerator
 from privit.train.search import cut_folder
@@ -26,8 +26,8 @@ from privit.train.stages import (
     model_hash,
     planned_student,
     read_model,
+    start_run,
     teacher_of,
-    threads,
     write_model,
 )
 
@@ -63,8 +63,7 @@ def finetune(
     notes = {"search": os.path.relpath(source.folder, run), "teacher": os.path.relpath(teacher_folder, run)}
     notes |= {"data": start.subject.data["name"]}
     accelerator = make_accelerator(config)
-    with accelerator.main_process_first():
-        opened = open_run(run, "finetune", to_json(config), inputs, threads(), notes)
+    opened = start_run(run, "finetune", config, inputs, accelerator, notes)
     if (finished := opened.result()) is not None:
         return finished
     stage = FinetuneStage(start.student(), config, config.select)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from privit.errors import TrainingDiverged, WorkError
 from privit.runs import Run
 from privit.train.batches import (
     Batch,
+    Change,
     Images,
     Share,
     batch_size,
@@ -49,7 +50,7 @@ class Feed:
 
     train: Images
     validation: Images
-    augment: Callable[[Batch, int, int, int], Batch] | None = None
+    augment: Change | None = None
     teacher: Teacher | None = None
 
 

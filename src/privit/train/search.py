@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from privit.config import SearchConfig, check_config, to_json
+from privit.config import SearchConfig, check_config
 from privit.plan import Plan, load_plan
-from privit.runs import Run, load_run, open_run, read_arrays, read_json, write_text
+from privit.runs import Run, load_run, read_arrays, read_json, write_text
 from privit.train.descent import Level, SearchStage, levels_of
 from privit.train.fresh import random_weights
 from privit.train.loop import Loop, make_accelerator
@@ -28,8 +28,8 @@ from privit.train.stages import (
     model_hash,
     planned_student,
     read_model,
+    start_run,
     teacher_of,
-    threads,
     write_cut,
     write_model,
 )
@@ -53,9 +53,8 @@ def search(
     levels = levels_of(config.budgets, teacher.subject.spec, config)
     inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
     accelerator = make_accelerator(config)
-    with accelerator.main_process_first():
-        notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
-        opened = open_run(run, "search", to_json(config), inputs, threads(), notes)
+    notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
+    opened = start_run(run, "search", config, inputs, accelerator, notes)
     if (finished := opened.result()) is not None:
         return finished
     stage = SearchStage(_student(teacher, config, initial_weights), config, levels, _snapshot_into(opened))

@@ -14,10 +14,10 @@ import torch
 from accelerate import Accelerator
 
 from privit.artifact import Preprocessing
-from privit.config import TrainConfig
+from privit.config import TrainConfig, to_json
 from privit.data import Data, load_data
 from privit.plan import Plan, load_plan, save_plan, uniform_plan
-from privit.runs import Run, read_arrays, read_json, write_arrays, write_text, writing
+from privit.runs import Run, open_run, read_arrays, read_json, write_arrays, write_text, writing
 from privit.spec import KINDS, Spec
 from privit.train.batches import Images
 from privit.train.checkpoint import drop_checkpoint
@@ -159,6 +159,20 @@ def close_run(run: Run, result: dict[str, Any], accelerator: Accelerator) -> dic
         drop_checkpoint(run.folder)
     accelerator.wait_for_everyone()
     return result
+
+
+def start_run(
+    folder: Path,
+    stage: str,
+    config: TrainConfig,
+    inputs: Mapping[str, Any],
+    accelerator: Accelerator,
+    notes: Mapping[str, Any] | None = None,
+) -> Run:
+    """The stage's run, new or as it was left; the first process writes, the others read."""
+    with accelerator.main_process_first():
+        defaults = to_json(type(config)())
+        return open_run(folder, stage, to_json(config), inputs, threads(), notes, defaults)
 
 
 def threads() -> int:

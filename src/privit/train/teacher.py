@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from privit.artifact import Preprocessing
-from privit.config import TeacherConfig, check_config, to_json
+from privit.config import TeacherConfig, check_config
 from privit.data import default_preprocessing, load_data
-from privit.runs import open_run
 from privit.spec import Spec
+from privit.train.batches import with_noise
 from privit.train.fresh import parse_spec, random_weights
 from privit.train.loop import Loop, Stage, make_accelerator
 from privit.train.stages import (
@@ -21,7 +21,7 @@ from privit.train.stages import (
     exact_plan,
     make_feed,
     planned_student,
-    threads,
+    start_run,
     write_model,
 )
 
@@ -45,14 +45,16 @@ def train_teacher(model: str, data: str, run: Path, config: TeacherConfig | None
     loaded = load_data(**chosen)
     spec, weights, preprocessing = _start(model, len(loaded.class_names), config)
     accelerator = make_accelerator(config)
-    with accelerator.main_process_first():
-        opened = open_run(run, "teacher", to_json(config), {"model": model, "data": data}, threads())
+    opened = start_run(run, "teacher", config, {"model": model, "data": data}, accelerator)
     if (finished := opened.result()) is not None:
         return finished
     subject = Subject(spec, preprocessing or default_preprocessing(loaded, spec), loaded.class_names, chosen)
     plan = exact_plan(spec)
     stage = TeacherStage(planned_student(spec, plan, weights), config, config.select)
-    loop = Loop(stage, make_feed(loaded, subject, config), opened, accelerator)
+    feed = make_feed(loaded, subject, config)
+    if config.input_noise:
+        feed.augment = with_noise(feed.augment, config.input_noise, config.seed)
+    loop = Loop(stage, feed, opened, accelerator)
     loop.go()
     best = planned_student(subject.spec, plan, stage.best_weights)
     result = {
