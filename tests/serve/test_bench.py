@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,9 +41,9 @@ def test_segments_sum_to_the_whole_program_exactly() -> None:
 
 
 def test_a_synthetic_plan_is_measured_against_every_graph_in_one_run() -> None:
-    spec = small_spec()
+    spec = replace(small_spec(), blocks=small_spec().blocks[:1])
     said: list[str] = []
-    subject = Artifact(public_of(spec), plan_from_counts(spec, [1, 0], [2, 0]))
+    subject = Artifact(public_of(spec), plan_from_counts(spec, [1], [2]))
     result = bench(subject, "semi2k-benchmark", GRAPHS, progress=said.append)
     assert all(name in result for name in PROMISED)
     assert (result["protocol"], result["private"], result["measured_on"]) == (

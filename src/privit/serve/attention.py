@@ -137,7 +137,7 @@ def _scaled(graph: Graph, layer: int, values: Values, heads: Sequence[Head], row
     secret: dict[Key, Array] = {}
     for index, name in rows:
         head = heads[index]
-        if name == "linear_attn":
+        if name == "linear_attn" and head.folded != name:
             secret[index, name] = values[f"{at}{index}.linear_scale"]
         elif name == "quadratic_attn" and head.folded is None:
             secret[index, name] = values[f"{at}{index}.scale"]

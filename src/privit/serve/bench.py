@@ -16,7 +16,7 @@ from privit.artifact import Artifact, Public, load_artifact, save_artifact
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
 from privit.serve import protocols
-from privit.serve.comparison import Style, written_inputs, written_parts
+from privit.serve.comparison import Style, check_scatter, written_inputs, written_parts
 from privit.serve.compile import (
     OUTPUT,
     Function,
@@ -82,6 +82,8 @@ def bench(
         raise RequestError(f"no graph is called {unknown[0]!r}", f"known: {', '.join(GRAPHS)}")
     tell = progress or (lambda _: None)
     artifact = subject if isinstance(subject, Artifact) else load_artifact(Path(subject))
+    if "scatter" in asked:
+        check_scatter(artifact.spec, artifact.plan)
     weights = artifact.weights or random_weights(artifact.public, artifact.plan, seed)
     pixels = random_image(artifact.public, seed)
     public, source = _with_ranges(artifact, weights, pixels)

@@ -31,8 +31,6 @@ def written_inputs(spec: Spec) -> tuple[Input, ...]:
 
 def written_parts(spec: Spec, plan: Plan, style: Style) -> tuple[tuple[str, Function], ...]:
     """The segments of the graph as commonly written."""
-    if style == "scatter":
-        _check(spec, plan)
     layers: list[tuple[str, Function]] = [
         (f"layer {i}", lambda values, i=i: _block(spec, plan, style, i, values, values[CARRIED]))  # type: ignore[misc]
         for i in range(spec.depth)
@@ -44,7 +42,8 @@ def written_parts(spec: Spec, plan: Plan, style: Style) -> tuple[tuple[str, Func
     )
 
 
-def _check(spec: Spec, plan: Plan) -> None:
+def check_scatter(spec: Spec, plan: Plan) -> None:
+    """Refuses a plan that the paper's code could not have run."""
     used = {
         entry.name for kind in plan.layers for i in range(spec.depth) for entry in plan.operators(kind, i)
     }
