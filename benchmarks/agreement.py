@@ -2,7 +2,7 @@
 
     python -m benchmarks.agreement           writes docs/results/agreement.json; about 15 minutes on two cores
 
-Simulated: 100 test images on semi2k-benchmark, 20 on cheetah, 20 on aby3; between two processes: 5 on cheetah.
+Simulated: 100 test images on semi2k-benchmark, 20 on cheetah and on aby3; two processes: 5 on cheetah.
 A disagreement is excused only where the plaintext's two best classes are closer than twice the largest error.
 The second query of a session must cost no set-up: faster than set-up and first query, bytes as in a bench.
 Finished images are kept, so that an interrupted command goes on.
