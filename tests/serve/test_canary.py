@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -35,30 +36,38 @@ class Recorder:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.bytes = bytearray()
         self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
 
     def close(self) -> None:
-        self._listener.close()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads[1:]:
+            thread.join()
+        for sock in (self._listener, *self._sockets):
+            sock.close()
 
     def _accept(self) -> None:
-        while True:
-            try:
+        with contextlib.suppress(OSError):  # which is how the listener says that it was shut down
+            while True:
                 near, _ = self._listener.accept()
-            except OSError:
-                break
-            far = socket.create_connection(self._target)
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+                far = socket.create_connection(self._target)
+                self._sockets += [near, far]
+                for ends in ((near, far), (far, near)):
+                    self._threads.append(threading.Thread(target=self._copy, args=ends))
+                    self._threads[-1].start()
 
     def _copy(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 with self._lock:
                     self.bytes += data
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            sink.close()
 
 
 @pytest.fixture
