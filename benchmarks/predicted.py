@@ -14,7 +14,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,13 @@ from privit.artifact import Preprocessing, Public
 from privit.cost.spu import estimate_spu
 from privit.cost.table import PROTOCOLS
 from privit.operators import TABLE
-from privit.plan import Plan, all_weight_shapes, plan_from_counts, plan_from_ids, uniform_plan
+from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.spec import Granularity, Spec, sites, vit_spec
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "predicted.json"
 TOLERANCE = {"semi2k-benchmark": (0.01, 0.01), "aby3": (0.05, 0.05), "cheetah": (0.10, 0.15)}
-WEIGHT_SIZE = 0.05
+VARIANCE = {"low": 0.2, "high": 3.0}
+SCORES = {"drop": 3.0, "peak": 4.0, "mean_exp": 2.0}
 KINDS = ("searched", "mixed", "dense-rewritten", "dense")
 
 
@@ -63,26 +63,37 @@ def _mixed(spec: Spec) -> Plan:
     return plan_from_ids(Granularity(), drawn)
 
 
-def measured(spec: Spec, plan: Plan, protocol_name: str, dense: bool) -> dict[str, float]:
+def ranges_of(spec: Spec, kind: str) -> dict[str, float]:
+    """Public ranges for the searched plans, which shorten exp, reciprocal and rsqrt; none for the others."""
+    if kind != "searched":
+        return {}
+    norms = [f"blocks.{i}.norm{n}" for i in range(spec.depth) for n in (1, 2)] + ["norm"]
+    found = {f"{norm}.variance_{end}": value for norm in norms for end, value in VARIANCE.items()}
+    rows = {f"blocks.{i}.softmax.{name}": value for i in range(spec.depth) for name, value in SCORES.items()}
+    return found | rows
+
+
+def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
     """Bytes, rounds and seconds of a query, counted in the simulator."""
-    from privit.serve.compile import client_values, compile_program, server_values
+    from privit.serve.bench import random_image, random_weights
+    from privit.serve.comparison import written_inputs, written_parts
+    from privit.serve.compile import client_values, compile_program, program_of, server_values
     from privit.serve.protocols import protocol
-    from privit.serve.rewrites import Rewrites
     from privit.serve.runtime import Simulator
 
+    plan, found = plan_of(spec, kind), protocol(protocol_name)
     preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
-    public = Public(spec, preprocessing, tuple(str(i) for i in range(spec.classes)))
-    off = Rewrites(**{field.name: False for field in fields(Rewrites)})
-    rewrites = off if dense else Rewrites()
-    found = protocol(protocol_name)
-    program = compile_program(public, plan, found, rewrites)
-    rng = np.random.default_rng(0)
-    weights = {
-        name: (WEIGHT_SIZE * rng.standard_normal(shape)).astype(np.float32)
-        for name, shape in all_weight_shapes(spec, plan).items()
-    }
-    pixels = rng.standard_normal((spec.channels, spec.image_size, spec.image_size)).astype(np.float32)
-    values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
+    names = tuple(str(i) for i in range(spec.classes))
+    public = Public(spec, preprocessing, names, ranges_of(spec, kind))
+    weights = random_weights(public, plan, seed=0)
+    values = client_values(public, random_image(public, seed=0))
+    if kind == "dense":
+        parts = written_parts(spec, plan, "dense")
+        program = program_of(lambda given: _chained(parts, given), written_inputs(spec))
+        values |= {entry.name: weights[entry.name] for entry in program.inputs if entry.owner == "server"}
+    else:
+        program = compile_program(public, plan, found)
+        values |= server_values(public, plan, weights)
     with Simulator(found) as simulator:
         simulator.give(program.inputs, values)
         runs = [simulator.run(program.executable) for _ in range(3 if found.engine_name == "CHEETAH" else 1)]
@@ -91,13 +102,24 @@ def measured(spec: Spec, plan: Plan, protocol_name: str, dense: bool) -> dict[st
     return {"sent_bytes": least.sent_bytes, "rounds": least.rounds, "seconds": least.seconds}
 
 
+def _chained(parts: Any, given: Any) -> Any:
+    tokens = parts[0][1](given)
+    for _, part in parts[1:]:
+        tokens = part({**given, "tokens": tokens})
+    return tokens
+
+
+def predicted(protocol: str, model: str, kind: str) -> dict[str, Any]:
+    """What the table says of the same query."""
+    spec = models(protocol)[model]
+    graph = kind if kind.startswith("dense") else "all"
+    return estimate_spu(spec, plan_of(spec, kind), protocol, ranges=ranges_of(spec, kind), rewrites=graph)
+
+
 def row(protocol: str, model: str, kind: str) -> dict[str, Any]:
     """One line of the table: predicted, measured and the difference."""
-    spec = models(protocol)[model]
-    plan = plan_of(spec, kind)
-    graph = kind if kind.startswith("dense") else "all"
-    guess = estimate_spu(spec, plan, protocol, rewrites=graph)
-    real = measured(spec, plan, protocol, kind == "dense")
+    real = measured(models(protocol)[model], kind, protocol)
+    guess = predicted(protocol, model, kind)
     return {"protocol": protocol, "model": model, "plan": kind, "measured": real} | compared(guess, real)
 
 
@@ -124,9 +146,7 @@ def rows(found: dict[str, Any], wanted: argparse.Namespace) -> Iterator[dict[str
 
 def refreshed(entry: dict[str, Any]) -> dict[str, Any]:
     """A stored row with the prediction of today's tables."""
-    spec = models(entry["protocol"])[entry["model"]]
-    graph = entry["plan"] if entry["plan"].startswith("dense") else "all"
-    guess = estimate_spu(spec, plan_of(spec, entry["plan"]), entry["protocol"], rewrites=graph)
+    guess = predicted(entry["protocol"], entry["model"], entry["plan"])
     return entry | compared(guess, entry["measured"])
 
 
@@ -160,7 +180,8 @@ def main() -> int:
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not wanted.show:
         for entry in rows(found, wanted):
-            found[entry.pop("key")] = entry
+            # Another run may have added rows in the meantime.
+            found = (json.loads(RESULTS.read_text()) if RESULTS.exists() else {}) | {entry.pop("key"): entry}
             RESULTS.parent.mkdir(parents=True, exist_ok=True)
             RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     found = {key: refreshed(entry) for key, entry in sorted(found.items())}

@@ -12,10 +12,10 @@ from functools import cache
 
 import numpy as np
 
-VARIANCE_MARGIN = 1.5
+VARIANCE_MARGINS = (1.2, 2.0)
 SCORE_MARGIN = 1.2
-SUM_MARGIN = 1.5
-EXP_TOLERANCE = 4e-3
+SUM_MARGIN = 2.5
+EXP_TOLERANCE = 6e-3
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
 ROOT_ROUNDS, ENGINE_ROOT_ROUNDS = 3, 26
@@ -47,8 +47,8 @@ def root_steps(ranges: Mapping[str, float], norm: str, width: int, eps: float) -
     low, high = ranges.get(f"{norm}.variance_low"), ranges.get(f"{norm}.variance_high")
     if low is None or high is None or not 0 < low <= high:
         return None
-    least = low / VARIANCE_MARGIN + eps
-    ratio = (high * VARIANCE_MARGIN + eps) / least
+    least = low / VARIANCE_MARGINS[0] + eps
+    ratio = (high * VARIANCE_MARGINS[1] + eps) / least
     shape = ratio + math.sqrt(ratio) + 1
     peak, end = 2 / 3 * shape * math.sqrt(shape / 3), shape - 1
     slope = 2 / (peak + end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,14 @@ from privit.cost.network import network as named_network
 from privit.cost.operations import operations
 from privit.cost.subject import REWRITES, Operation
 from privit.cost.table import Cost, Table, read_table, shipped_table
+from privit.cost.written_operations import written_operations
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
 from privit.spec import Spec
 
 SESSION_QUERIES = 4
 """A query leaves prepared products behind for the next: the mean over a few is what one costs."""
-GRAPHS: dict[str, frozenset[str]] = {
-    "all": REWRITES,
-    "dense": frozenset(),
-    "dense-rewritten": REWRITES,
-}
+GRAPHS = ("all", "dense", "dense-rewritten", "without-ranges")
 
 
 def estimate_spu(
@@ -44,8 +41,7 @@ def estimate_spu(
         raise RequestError(f"no graph is called {rewrites!r}", "known: " + ", ".join(GRAPHS))
     found = read_table(table) if table else shipped_table(protocol)
     where = named_network(network) if isinstance(network, str) else network
-    shown = plan if rewrites == "all" else uniform_plan(spec)
-    segments = list(operations(spec, shown, GRAPHS[rewrites], ranges))
+    segments = list(_segments(spec, plan, rewrites, ranges))
     costs, refills = _priced(found, segments)
     total = _sum(found, costs.values())
     whole = total + refills
@@ -67,6 +63,15 @@ def estimate_spu(
         "layers": [{"name": name, **_shown(found, cost, where)} for name, cost in costs.items()],
         "operations": _by_operation(found, segments),
     }
+
+
+def _segments(
+    spec: Spec, plan: Plan, rewrites: str, ranges: Mapping[str, float] | None
+) -> Iterator[tuple[str, list[Operation]]]:
+    if rewrites == "dense":
+        return written_operations(spec)
+    shown = uniform_plan(spec) if rewrites == "dense-rewritten" else plan
+    return operations(spec, shown, REWRITES, None if rewrites == "without-ranges" else ranges)
 
 
 def _nothing(table: Table) -> Cost:

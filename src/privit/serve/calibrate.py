@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -14,8 +15,8 @@ from typing import Literal
 import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
-from privit.cost.table import Entry, Table, fit, read_table, save_table
-from privit.serve.ciphertexts import fit_ciphertexts
+from privit.cost.table import Entry, Table, fit, save_table
+from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.protocols import Protocol, protocol
 from privit.serve.runtime import Simulator
@@ -49,7 +50,7 @@ def calibrate(
         found = protocol(name)
         with Simulator(found) as simulator:
             samples = _measure(simulator, quick, progress)
-            table = _table(found, simulator, samples, clock)
+            table = _table(found, simulator, samples, clock, quick)
         path = out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
@@ -84,10 +85,12 @@ def by_size(samples: Sequence[Sample]) -> list[list[Sample]]:
     return list(found.values())
 
 
-def _table(found: Protocol, simulator: Simulator, samples: Samples, clock: Clock) -> Table:
+def _table(found: Protocol, simulator: Simulator, samples: Samples, clock: Clock, quick: bool) -> Table:
     cores = min(found.parties, os.cpu_count() or 1)
     if found.engine_name == "CHEETAH":
-        operations, ciphertexts = fit_ciphertexts({n: by_size(s) for n, s in samples.items()}, clock, cores)
+        seconds = partial(seconds_of, clock=clock, cores=cores)
+        operations, ciphertexts = fit_ciphertexts({n: by_size(s) for n, s in samples.items()}, seconds)
+        ciphertexts |= REFILL if quick else measure_refill(simulator, seconds)
     else:
         operations, ciphertexts = _operations(found, samples, clock, cores), {}
     return Table(
@@ -171,6 +174,3 @@ def fit_seconds(name: str, samples: Sequence[Sample], clock: Clock, cores: int) 
     least = [cheapest(group) for group in by_size(samples)]
     features = [second_features(name, s.sizes) for s in least]
     return tuple(max(c, 0.0) for c in fit(features, [seconds_of(s, clock, cores) for s in least]))
-
-
-__all__ = ["calibrate", "read_table"]

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from privit.cost.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
-from privit.cost.shapes import POLYNOMIAL, matmul_tiles
+from privit.cost.shapes import matmul_tiles
 from privit.cost.table import Entry, fit
-from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest
+from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
+from privit.serve.runtime import Simulator
 
+PARALLEL_STREAMS = 2
 PRODUCT_CIPHERTEXTS = 4
 """Ciphertexts a product of 64-bit values is split over: 2 x 64 + 15 bits at 36 bits each."""
-# Ferret's refills, as seen between runs of comparisons: one party sends this much in so many actions, once
-# its transfers of about 8.6 MB of payload are used up.
+REFILL_VALUES = 20_000
+REFILL_RUNS = 16
+# Ferret's refills, where they are not measured: one party sends so much in so many actions, each time that
+# transfers of so many bytes of payload are used up.
 REFILL = {
     "refill_bytes": 266_300.0,
     "refill_rounds": 1281.0,
+    "refill_seconds": 1.0,
     "transfer_bytes_per_refill": 8.64e6,
 }
+Seconds = Callable[[Sample], float]
 Groups = dict[str, list[list[Sample]]]
 
 
-def fit_ciphertexts(samples: Groups, clock: str, cores: int) -> tuple[dict[str, Entry], dict[str, Any]]:
+def fit_ciphertexts(samples: Groups, seconds: Seconds) -> tuple[dict[str, Entry], dict[str, Any]]:
     """Every operation's entry, and the sizes and times of ciphertexts."""
     least = {name: [cheapest(group) for group in groups] for name, groups in samples.items()}
-
-    def seconds(sample: Sample) -> float:
-        return sample.wall_seconds if clock == "wall" else sample.processor_seconds / cores
-
     made = _product_ciphertexts(least, seconds)
     entries = {
         name: _entry(name, least[name], made, seconds)
@@ -40,42 +42,65 @@ def fit_ciphertexts(samples: Groups, clock: str, cores: int) -> tuple[dict[str, 
     for name, combined in WITH_COMPARISON.items():
         both = [a - b for a, b in zip(least[combined], least["compare_public"], strict=True)]
         entries[name] = _entry(name, both, made, seconds)
-    return entries, made | _matmul_ciphertexts(least, entries["multiply_public"], seconds) | REFILL
+    return entries, made | _matmul_ciphertexts(least, entries["multiply_public"], seconds)
 
 
-def _product_ciphertexts(least: dict[str, list[Sample]], seconds: Any) -> dict[str, Any]:
+def measure_refill(simulator: Simulator, seconds: Seconds) -> dict[str, float]:
+    """What a refill of oblivious transfers costs and when it comes, from comparisons until one came."""
+    used, usual = 0.0, float("inf")
+    for sample in probe(simulator, "compare_public", (REFILL_VALUES,), REFILL_RUNS)[1:]:
+        used += min(sample.sent_bytes[SERVER], usual)
+        extra = sample.rounds[SERVER] - sample.rounds[CLIENT]
+        if not extra:
+            usual, quiet = sample.sent_bytes[SERVER], seconds(sample)
+            continue
+        # Both streams of transfers run dry in the same run.
+        times = PARALLEL_STREAMS
+        return {
+            "refill_bytes": (sample.sent_bytes[SERVER] - usual) / times,
+            "refill_rounds": extra / times,
+            "refill_seconds": max(seconds(sample) - quiet, 0.0) / times,
+            "transfer_bytes_per_refill": used / times,
+        }
+    return dict(REFILL)
+
+
+def _product_ciphertexts(least: dict[str, list[Sample]], seconds: Seconds) -> dict[str, Any]:
     smallest, plain = least["multiply_weight"][0], least["multiply_public"][0]
     return {
         "product_ciphertexts": PRODUCT_CIPHERTEXTS,
         "product_request_bytes": round(smallest.sent_bytes[SERVER] / PRODUCT_CIPHERTEXTS, 1),
         "product_response_bytes": round(smallest.sent_bytes[CLIENT] / PRODUCT_CIPHERTEXTS, 1),
         "product_seconds": max(seconds(smallest) - seconds(plain), 1e-3),
-        "refill_seconds": 100 * max(seconds(smallest) - seconds(plain), 1e-3),
     }
 
 
-def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: Any) -> Entry:
+def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: Seconds) -> Entry:
     """Takes off whole ciphertexts, then fits the rest as linear."""
     batch = PRODUCT_CIPHERTEXTS * np.array([made["product_response_bytes"], made["product_request_bytes"]])
-    small = [s for s in samples if s.sizes[0] <= POLYNOMIAL // 8]
-    large = [s for s in samples if s.sizes[0] > PARALLEL_ABOVE]
+    small = [s for s in samples if s.sizes[0] <= PARALLEL_ABOVE]
+    largest = samples[-1]
     by_server = small[0].sent_bytes[SERVER] > small[0].sent_bytes[CLIENT]
-    if by_server:
-        batch = batch[::-1]
+    batch = batch[::-1] if by_server else batch
     whole = round(float(np.mean(np.array(small[0].sent_bytes) / batch)))
-    rest = [np.array(s.sent_bytes) - whole * batch for s in small]
-    features = [(1.0, float(s.sizes[0])) for s in small]
-    rows = tuple(fit(features, [max(float(r[rank]), 0.0) for r in rest]) for rank in (SERVER, CLIENT))
-    steps = float(np.mean([s.rounds[0] for s in small])) - whole * PRODUCT_CIPHERTEXTS
-    products, parallel = 0, steps
-    for sample in large:
-        predicted = np.array([row[0] + row[1] * sample.sizes[0] for row in rows])
-        batches = round(float(np.mean((np.array(sample.sent_bytes) - predicted) / batch)))
-        products = max(batches - whole, 0)
-        parallel = sample.rounds[0] - batches * PRODUCT_CIPHERTEXTS
-    times = [max(seconds(s) - whole * made["product_seconds"], 1e-4) for s in small]
-    times += [max(seconds(s) - (whole + products) * made["product_seconds"], 1e-3) for s in large]
-    slopes = fit([(1.0, float(s.sizes[0])) for s in [*small, *large]], times)
+    slope = _slope(small, whole * batch)
+    more = (np.array(largest.sent_bytes) - slope * largest.sizes[0]) / batch
+    products = max(round(float(np.min(more))) - whole, 0)
+    batches = [whole] * len(small) + [whole + products]
+    every = [*small, largest]
+    rest = [np.array(s.sent_bytes) - n * batch for s, n in zip(every, batches, strict=True)]
+    rows: tuple[tuple[float, ...], ...]
+    if whole:
+        # What a ciphertext weighs varies by more than small sizes weigh: the largest alone decides.
+        rows = tuple((0.0, round(max(float(rest[-1][rank]), 0.0) / largest.sizes[0], 3)) for rank in (0, 1))
+    else:
+        clean = [i for i, s in enumerate(every) if s.rounds[0] == s.rounds[1]]
+        features = [(1.0, float(every[i].sizes[0])) for i in clean]
+        rows = tuple(fit(features, [float(rest[i][rank]) for i in clean]) for rank in (0, 1))
+    # A refill is the work of one party: the other's rounds do not show it.
+    steps = min(min(s.rounds) for s in small) - whole * PRODUCT_CIPHERTEXTS
+    times = [max(seconds(s) - n * made["product_seconds"], 1e-4) for s, n in zip(every, batches, strict=True)]
+    slopes = fit([(1.0, float(s.sizes[0])) for s in every], times)
     return Entry(
         rows,
         ((steps,), (steps,)),
@@ -83,8 +108,14 @@ def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: 
         products=products,
         squares=0 if by_server else whole,
         weight_products=whole if by_server else 0,
-        rounds_parallel=parallel,
+        rounds_parallel=min(largest.rounds) - (whole + products) * PRODUCT_CIPHERTEXTS,
     )
+
+
+def _slope(small: Sequence[Sample], whole: np.ndarray) -> np.ndarray:
+    """Bytes per value of each rank, roughly, from two small sizes."""
+    rest = np.array(small[-1].sent_bytes) - whole
+    return np.maximum(rest, 0.0) / small[-1].sizes[0]
 
 
 def _matmul_ciphertexts(least: dict[str, list[Sample]], truncation: Entry, seconds: Any) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def program_operations(code: str, owners: Sequence[str]) -> list[Operation]:
         kinds[match["result"]] = _result_kind(name, known)
         operation = _operation(name, match["rest"], operands, known, shapes, bits)
         if operation is not None:
-            found.append(operation)
+            # The engine multiplies a batch of matrices one after the other.
+            found += [operation] * (shapes[0][0] if name == "dot_general" else 1)
     return found
 
 
@@ -97,10 +98,8 @@ def _operation(
         return None
     values = math.prod(shapes[-1])
     if name in ("dot", "dot_general"):
-        left, right = shapes[0], shapes[1]
-        if len(left) == 2 and len(right) == 2:
-            return Operation("matmul" + _suffix(known), (left[0], left[1], right[1]))
-        return Operation("dot_general" + _suffix(known), (*left, *right))
+        left, right = shapes[0][-2:], shapes[1][-2:]
+        return Operation("matmul" + _suffix(known), (left[0], left[1], right[1]))
     if name == "multiply":
         if any(bits):
             # A public bit selects for free.
@@ -116,7 +115,7 @@ def _operation(
     if name == "divide":
         return Operation("divide" + _suffix(known), (values,))
     if name == "reduce" and "applies pphlo.add" not in rest:
-        return Operation("max", (1, *shapes[0])[-2:])
+        return Operation("max", (math.prod(shapes[0][:-1]), shapes[0][-1]))
     return Operation(_NAMES[name], (values,)) if name in _NAMES else None
 
 

@@ -43,6 +43,7 @@ PROBES: dict[str, tuple[tuple[str, ...], Callable[[Values], Array]]] = {
     "exp": (("left0", "left1"), lambda v: jnp.exp(_left(v))),
     "reciprocal": (("left0", "left1"), lambda v: 1.0 / _left(v)),
     "rsqrt": (("left0", "left1"), lambda v: lax.rsqrt(_left(v))),
+    "tanh": (("left0", "left1"), lambda v: jnp.tanh(_left(v))),
     "divide": (("left0", "left1", "right0", "right1"), lambda v: _left(v) / _right(v)),
 }
 # A bit cannot be an input: what uses one is measured with the comparison that makes it, then taken off.

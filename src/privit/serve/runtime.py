@@ -21,6 +21,8 @@ from privit.serve.profile import Counts, read_all_parties, read_two_party
 from privit.serve.protocols import CLIENT, SERVER, Protocol
 
 OWNER_RANKS = {"server": SERVER, "client": CLIENT}
+RECEIVE_TIMEOUT_MS = 600_000
+"""On a busy machine one party may compute for minutes while the others wait."""
 T = TypeVar("T")
 
 _one_at_a_time = threading.Lock()
@@ -52,6 +54,7 @@ class Simulator:
 
     def __enter__(self) -> Simulator:
         description = libspu.link.Desc()
+        description.recv_timeout_ms = RECEIVE_TIMEOUT_MS
         for rank in range(self.protocol.parties):
             description.add_party(f"party{rank}", f"memory{rank}")
         self._links = self._each(lambda rank: libspu.link.create_mem(description, rank))
