@@ -9,6 +9,7 @@ import pytest
 from serving import Served, make_artifact
 
 from privit.artifact import load_artifact
+from privit.serve.client import Client, connect
 from privit.serve.limits import Limits
 from privit.serve.processes import local_server
 
@@ -23,11 +24,19 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server with three places and short patience for those who say nothing."""
-    limits = Limits(sessions=3, queue=8, hello_seconds=2.0, grace_seconds=2.0)
+    """A server with four places and short patience for those who say nothing."""
+    limits = Limits(sessions=4, queue=8, hello_seconds=2.0, grace_seconds=2.0, idle_seconds=3600.0)
     with local_server(tiny_folder, tmp_path_factory.mktemp("server"), limits=limits) as server:
         yield Served(tiny_folder, load_artifact(tiny_folder / "server"), server)
         assert server.process.poll() is None, "the server died during the tests"
+
+
+@pytest.fixture(scope="session")
+def client(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One open session for all tests that only ask: its set-up is paid once."""
+    state = tmp_path_factory.mktemp("client")
+    with connect(served.client_folder, served.server.address, state=state) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from serving import Served, digit_like, make_artifact
 from privit.errors import ArtifactError, ConnectionFailed, HandshakeError, RequestError
 from privit.plan import uniform_plan
 from privit.serve.addresses import parse_address
-from privit.serve.client import connect, health
+from privit.serve.client import Client, connect, health
 
 
 def test_a_client_folder_of_another_plan_is_refused_by_name_on_both_sides(
@@ -77,18 +77,13 @@ def test_addresses_may_be_ipv6() -> None:
     assert parse_address("[::1]:9000") == ("::1", 9000)
 
 
-def test_an_image_of_the_wrong_kind_leaves_the_session_usable(served: Served, tmp_path: Path) -> None:
+def test_an_image_of_the_wrong_kind_leaves_the_session_usable(client: Client, tmp_path: Path) -> None:
     (tmp_path / "note.png").write_text("not an image")
     Image.fromarray(digit_like(5)).save(tmp_path / "digit.png")
-    with connect(served.client_folder, served.server.address) as client:
-        wrong = [tmp_path / "note.png", tmp_path / "missing.png", np.zeros((8, 8)), np.zeros(8, np.uint8)]
-        for image in wrong:
-            with pytest.raises(RequestError):
-                client.predict(image)
-        one, other, grey = client.predict_many(
-            [tmp_path / "digit.png", digit_like(5), digit_like(5)[:, :, None]]
-        )
-    assert one.class_name == other.class_name == grey.class_name
+    wrong = [tmp_path / "note.png", tmp_path / "missing.png", np.zeros((8, 8)), np.zeros(8, np.uint8)]
+    for image in wrong:
+        with pytest.raises(RequestError):
+            client.predict(image)
+    one, other = client.predict_many([tmp_path / "digit.png", digit_like(5)[:, :, None]])
+    assert one.class_name == other.class_name
     np.testing.assert_allclose(one.logits, other.logits, atol=1e-3)
-    with pytest.raises(ConnectionFailed, match="closed"):
-        client.predict(digit_like(5))

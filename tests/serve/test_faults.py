@@ -27,20 +27,13 @@ PATIENCE_SECONDS = 180.0
 QUERY = pack(Kind.CONTROL, 0, encode_message("query", number=1))
 
 
-@pytest.fixture(scope="module")
-def bystander(served: Served) -> Iterator[Client]:
-    """A client whose session is open while others misbehave."""
-    with connect(served.client_folder, served.server.address) as client:
-        yield client
-
-
 @pytest.fixture(autouse=True)
 def _the_server_lives_and_answers(
-    served: Served, bystander: Client, request: pytest.FixtureRequest
+    served: Served, client: Client, request: pytest.FixtureRequest
 ) -> Iterator[None]:
     yield
     if "garbage" not in request.node.name:  # of these there are many; the test after them asks
-        check_answers(served, bystander, 1)
+        check_answers(served, client, 1)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while health(served.server.address)["sessions"] != 1:
         assert time.monotonic() < deadline, "a session was left behind"
