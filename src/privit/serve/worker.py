@@ -25,6 +25,8 @@ from privit.errors import PrivitError
 from privit.serve.frames import Kind, pack, read_frame_blocking
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+Event = tuple[str, dict[str, Any], bytes | None]
+"""What a worker answers: a name, fields, and an array for the process that started it."""
 
 
 def main() -> None:
@@ -68,8 +70,8 @@ class Worker:
         """Answers one request; false when the worker should end."""
         try:
             started = time.monotonic()
-            event, blob = getattr(self, f"do_{request['do']}")(request)
-            self._reply({"event": event[0], "seconds": time.monotonic() - started} | event[1], blob)
+            event, fields, blob = getattr(self, f"do_{request['do']}")(request)
+            self._reply({"event": event, "seconds": time.monotonic() - started} | fields, blob)
             return True
         except PrivitError as error:
             failure = {"class": type(error).__name__, "message": error.message, "hint": error.hint}
@@ -86,7 +88,7 @@ class Worker:
         self._reply({"event": "failed", "failure": failure}, None)
         return False
 
-    def do_prepare(self, request: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], bytes | None]:
+    def do_prepare(self, request: dict[str, Any]) -> Event:
         """Compiles, and gives the description that the handshake compares."""
         from privit.serve.engine import Engine
 
@@ -94,17 +96,17 @@ class Worker:
         self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file)
         spec = self._engine.artifact.spec
         self._public_shape = (spec.channels, spec.image_size, spec.image_size)
-        return ("prepared", {"description": self._engine.description()}), None
+        return "prepared", {"description": self._engine.description()}, None
 
-    def do_open(self, request: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], bytes | None]:
+    def do_open(self, request: dict[str, Any]) -> Event:
         """Opens the session with the other parties."""
         from privit.serve.engine import Addresses
 
         sockets = tuple(Path(path) for path in request["sockets"])
         self._engine.open(Addresses(sockets, request["session"], float(request["patience_seconds"])))
-        return ("opened", {}), None
+        return "opened", {}, None
 
-    def do_query(self, request: dict[str, Any]) -> tuple[tuple[str, dict[str, Any]], bytes | None]:
+    def do_query(self, request: dict[str, Any]) -> Event:
         """One run of the program; the client's pixels come as a blob, and its logits go back as one."""
         pixels = None
         if self._engine.role == "client":
@@ -113,7 +115,7 @@ class Worker:
             assert frame.kind is Kind.BLOB
             pixels = np.frombuffer(frame.payload, np.float32).reshape(self._public_shape)
         logits = self._engine.query(pixels)
-        return ("answered", {}), None if logits is None else logits.astype(np.float32).tobytes()
+        return "answered", {}, None if logits is None else logits.astype(np.float32).tobytes()
 
     def _reply(self, event: dict[str, Any], blob: bytes | None) -> None:
         data = pack(Kind.CONTROL, 0, json.dumps(event | {"blob": blob is not None}).encode())
