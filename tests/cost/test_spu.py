@@ -124,6 +124,9 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         ((65, 48, 128), 2, 2, False),
         ((1, 192, 192), 2, 1, True),
         ((12, 64, 64), 1, 1, False),
+        ((17, 17, 16), 1, 1, True),
+        ((4, 17, 64), 1, 1, True),
+        ((4, 65, 64), 2, 1, True),
     ],
 )
 def test_a_product_is_cut_as_the_engine_cuts_it(
@@ -163,5 +166,5 @@ def test_cheetah_operations_cost_what_was_measured(
 ) -> None:
     cost = Cheetah(shipped_table("cheetah")).cost(Operation(name, sizes))
     assert cost.sent_bytes[0] == pytest.approx(server_bytes, rel=0.03)
-    assert cost.sent_bytes[1] == pytest.approx(client_bytes, rel=0.15 if name == "max" else 0.03)
+    assert cost.sent_bytes[1] == pytest.approx(client_bytes, rel=0.15 if name == "max" else 0.05)
     assert cost.most_rounds == pytest.approx(rounds, abs=1)

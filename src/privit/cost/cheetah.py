@@ -16,6 +16,8 @@ from privit.cost.table import Cost, Table
 SERVER, CLIENT = 0, 1
 DIRECT_FROM = 2 * POLYNOMIAL
 """Products from which on the store is not used."""
+OPENED_BYTES = 16
+"""Both factors of a product from the store are opened under a mask."""
 PARALLEL_ABOVE = 2048
 """Values above which transfers run in two streams, each with its own rounds."""
 SHARED_PARTS = {"max": ("compare_public", "select")}
@@ -79,7 +81,7 @@ class Cheetah:
         entry = self.table.entry(name)
         found = self.table.linear(name, (values,))
         rounds = entry.rounds_parallel if values > PARALLEL_ABOVE else entry.rounds[0][0]
-        opened = 2 * 8 * values * entry.products
+        opened = OPENED_BYTES * values * entry.products
         return Cost(
             found.sent_bytes,
             (rounds, rounds),
@@ -102,8 +104,8 @@ class Cheetah:
     def _product(self, values: int) -> Cost:
         if values < DIRECT_FROM:
             return self._batches(self.store.take(values), CLIENT)
-        # Each half is encrypted by another party, both factors of it.
-        total = Cost()
+        # Each half is encrypted by another party, both factors of it, and nothing is opened.
+        total = Cost((-OPENED_BYTES * values,) * 2, (-1.0, -1.0))
         for half, encrypting in ((values // 2, CLIENT), (values - values // 2, SERVER)):
             batches = -(-half // POLYNOMIAL)
             one = self._batches(batches, encrypting)

@@ -56,7 +56,9 @@ class Tiles(NamedTuple):
 @cache
 def matmul_tiles(rows: int, inner: int, columns: int) -> Tiles:
     """The cheapest cut by the engine's own prices (libspu/mpc/cheetah/arith/matmat_prot.cc)."""
-    best, chosen = float("inf"), Tiles(0, 0, 0, 0, True, True)
+    if rows * inner * columns <= POLYNOMIAL:
+        return Tiles(1, 1, 1, 1, left_encrypted=True, single=True)
+    best, chosen = float("inf"), Tiles(0, 0, 0, 0, True, False)
     for height in range(1, min(POLYNOMIAL, rows) + 1):
         row_blocks, depth = -(-rows // height), 1
         while depth <= inner and height * depth <= POLYNOMIAL:
@@ -71,7 +73,7 @@ def matmul_tiles(rows: int, inner: int, columns: int) -> Tiles:
                 left = row_blocks <= column_blocks
                 best, chosen = (
                     price,
-                    Tiles(requests, responses, blocks * inner_blocks, blocks, left, blocks == 1),
+                    Tiles(requests, responses, blocks * inner_blocks, blocks, left, False),
                 )
             depth *= 2
     return chosen

@@ -80,9 +80,9 @@ def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: 
     batch = PRODUCT_CIPHERTEXTS * np.array([made["product_response_bytes"], made["product_request_bytes"]])
     small = [s for s in samples if s.sizes[0] <= PARALLEL_ABOVE]
     largest = samples[-1]
-    by_server = small[0].sent_bytes[SERVER] > small[0].sent_bytes[CLIENT]
-    batch = batch[::-1] if by_server else batch
     whole = round(float(np.mean(np.array(small[0].sent_bytes) / batch)))
+    by_server = whole > 0 and small[0].sent_bytes[SERVER] > small[0].sent_bytes[CLIENT]
+    batch = batch[::-1] if by_server else batch
     slope = _slope(small, whole * batch)
     more = (np.array(largest.sent_bytes) - slope * largest.sizes[0]) / batch
     products = max(round(float(np.min(more))) - whole, 0)
