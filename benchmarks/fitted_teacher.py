@@ -6,6 +6,7 @@ python benchmarks/fitted_teacher.py              trains it, or goes on; prints i
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 RUNS = ROOT / "runs" / "fitted"
 TEACHER = RUNS / "teacher"
-THREADS = 2
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 def teacher_config() -> TeacherConfig:
