@@ -63,6 +63,7 @@ class Cheetah:
             (times * made["refill_bytes"], 0.0),
             (times * made["refill_rounds"], 0.0),
             times * made["refill_seconds"],
+            seconds_error=times * made["refill_seconds"] * made["seconds_error"],
         )
 
     def _elementwise(self, name: str, values: int) -> Cost:
@@ -87,6 +88,7 @@ class Cheetah:
             (rounds, rounds),
             found.seconds,
             transfer_bytes=max(found.sent_bytes[SERVER] - opened, 0.0),
+            seconds_error=found.seconds_error,
         )
 
     def _batches(self, count: int, encrypting: int) -> Cost:
@@ -99,6 +101,7 @@ class Cheetah:
             (sent[0], sent[1]),
             (float(count * each), float(count * each)),
             count * made["product_seconds"],
+            seconds_error=count * made["product_seconds"] * made["seconds_error"],
         )
 
     def _product(self, values: int) -> Cost:
@@ -152,8 +155,9 @@ class Cheetah:
         # The left factor is the client's share or picture, the right one the server's.
         sent = [responses, requests] if tiles.left_encrypted else [requests, responses]
         steps = [tiles.responses, tiles.requests][:: 1 if tiles.left_encrypted else -1]
-        cost = Cost((sent[0], sent[1]), (float(steps[0]), float(steps[1])), seconds)
+        error = seconds * made["seconds_error"]
+        cost = Cost((sent[0], sent[1]), (float(steps[0]), float(steps[1])), seconds, seconds_error=error)
         if name == "matmul":
             # Both cross terms of the shares, each the other way round.
-            cost += Cost((sent[1], sent[0]), (float(steps[1]), float(steps[0])), seconds)
+            cost += Cost(cost.sent_bytes[::-1], cost.rounds[::-1], seconds, seconds_error=error)
         return cost + self._transfers("multiply_public", rows * columns)

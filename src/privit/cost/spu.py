@@ -59,6 +59,7 @@ def estimate_spu(
         "refill_bytes": round(whole.most_bytes - total.most_bytes),
         "refill_rounds": round(whole.most_rounds - total.most_rounds),
         "compute_seconds": whole.seconds,
+        "seconds_error": whole.seconds_error,
         "seconds": where.seconds(whole.seconds, whole.most_bytes, whole.most_rounds, found.slope),
         "layers": [{"name": name, **_shown(found, cost, where)} for name, cost in costs.items()],
         "operations": _by_operation(found, segments),
@@ -110,6 +111,7 @@ def _scaled(cost: Cost, by: float) -> Cost:
         by * cost.bytes_variance,
         by * cost.rounds_variance,
         by * cost.transfer_bytes,
+        by * cost.seconds_error,
     )
 
 

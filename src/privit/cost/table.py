@@ -25,7 +25,8 @@ LARGEST_OF_THREE = 1.036
 class Cost:
     """Bytes and send actions of each rank, computing seconds, and the variance of parts drawn at random.
 
-    `transfer_bytes` are those of oblivious transfers, which have to be refilled now and then.
+    `transfer_bytes` are those of oblivious transfers, which have to be refilled now and then;
+    `seconds_error` is how far the seconds may be off, in seconds.
     """
 
     sent_bytes: tuple[float, ...] = (0.0, 0.0)
@@ -34,6 +35,7 @@ class Cost:
     bytes_variance: float = 0.0
     rounds_variance: float = 0.0
     transfer_bytes: float = 0.0
+    seconds_error: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -43,6 +45,7 @@ class Cost:
             self.bytes_variance + other.bytes_variance,
             self.rounds_variance + other.rounds_variance,
             self.transfer_bytes + other.transfer_bytes,
+            self.seconds_error + other.seconds_error,
         )
 
     @property
@@ -61,12 +64,14 @@ class Entry:
     """One operation: coefficients over the features of `shapes.py`, a row per rank.
 
     A protocol whose parties take turns at random has one row, the mean over parties, and a variance.
+    `seconds_error` is how far measured runs lay from the fitted seconds, as a share of them.
     `products` and `squares` say how many products of ciphertexts (CHEETAH) an operation makes of its values.
     """
 
     sent_bytes: tuple[tuple[float, ...], ...]
     rounds: tuple[tuple[float, ...], ...]
     seconds: tuple[float, ...] = ()
+    seconds_error: float = 0.0
     bytes_variance: float = 0.0
     rounds_variance: float = 0.0
     products: int = 0
@@ -104,12 +109,14 @@ class Table:
         entry = self.entry(name)
         traffic, steps = traffic_features(name, sizes), round_features(name, sizes)
         size = max(traffic[-1], 1.0)
+        seconds = times * _dot(entry.seconds, second_features(name, sizes)) if entry.seconds else 0.0
         return Cost(
             tuple(times * _dot(row, traffic) for row in entry.sent_bytes),
             tuple(times * _dot(row, steps) for row in entry.rounds),
-            times * _dot(entry.seconds, second_features(name, sizes)) if entry.seconds else 0.0,
+            seconds,
             times * entry.bytes_variance * size * size,
             times * entry.rounds_variance * steps[0],
+            seconds_error=seconds * entry.seconds_error,
         )
 
 
@@ -126,6 +133,14 @@ def fit(features: Sequence[tuple[float, ...]], values: Sequence[float]) -> tuple
     columns[columns == 0] = 1
     found = np.linalg.lstsq(matrix * scale[:, None] / columns, wanted * scale, rcond=1e-9)[0] / columns
     return tuple(0.0 if abs(c) < 1e-7 else float(f"{c:.6g}") for c in found)
+
+
+def fit_error(
+    coefficients: Sequence[float], features: Sequence[tuple[float, ...]], values: Sequence[float]
+) -> float:
+    """How far the values lie from what was fitted, as a root mean square share of it."""
+    fitted = [max(_dot(tuple(coefficients), f), 1e-9) for f in features]
+    return round(float(np.sqrt(np.mean([(v / f - 1) ** 2 for v, f in zip(values, fitted, strict=True)]))), 4)
 
 
 def save_table(table: Table, path: Path) -> None:

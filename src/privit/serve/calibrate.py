@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
-from privit.cost.table import Entry, Table, fit, save_table
+from privit.cost.table import Entry, Table, fit, fit_error, save_table
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.protocols import Protocol, protocol
@@ -31,6 +31,10 @@ MAXIMA = ((1, 2), (7, 17), (10, 50), (30, 65))
 VALUES = ((8,), (256,), (4096,), (30000,))
 # With CHEETAH a product needs a whole ciphertext: small sizes tell what does not depend on that.
 CHEETAH_VALUES = ((8,), (64,), (256,), (4096,))
+
+
+# With CHEETAH, packing needs keys and more than 2,048 values a second stream of transfers, both made once.
+FIRST_USES = (("matmul", (24, 24, 24)), ("compare_public", (2100,)), ("rsqrt", (2100,)))
 
 
 def calibrate(
@@ -49,12 +53,33 @@ def calibrate(
     for name in protocols:
         found = protocol(name)
         with Simulator(found) as simulator:
+            setup = _setup(simulator)
             samples = _measure(simulator, quick, progress)
             table = _table(found, simulator, samples, clock, quick)
+            table = replace(table, setup_bytes=max(setup.sent_bytes), setup_rounds=max(setup.rounds))
         path = out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
     return written
+
+
+def _setup(simulator: Simulator) -> Sample:
+    """What a session pays once: the engine's own set-up, and what the first large operations add to it."""
+    ranks = simulator.setup.ranks
+    total = Sample(
+        (), tuple(float(r.sent_bytes) for r in ranks), tuple(float(r.rounds) for r in ranks), 0.0, 0.0
+    )
+    for name, sizes in FIRST_USES:
+        first, *later = probe(simulator, name, sizes, REPEATS)
+        once = first - cheapest(later)
+        total = Sample(
+            (),
+            tuple(a + max(b, 0.0) for a, b in zip(total.sent_bytes, once.sent_bytes, strict=True)),
+            tuple(a + max(b, 0.0) for a, b in zip(total.rounds, once.rounds, strict=True)),
+            0.0,
+            0.0,
+        )
+    return total
 
 
 def _sizes(name: str, found: Protocol, quick: bool) -> tuple[tuple[int, ...], ...]:
@@ -98,8 +123,8 @@ def _table(found: Protocol, simulator: Simulator, samples: Samples, clock: Clock
         engine=f"spu {version('spu')}, jax {version('jax')}, FM64",
         date=date.today().isoformat(),
         private=found.private,
-        setup_bytes=simulator.setup.sent_bytes,
-        setup_rounds=simulator.setup.rounds,
+        setup_bytes=float(simulator.setup.sent_bytes),
+        setup_rounds=float(simulator.setup.rounds),
         slope=1.0,
         operations=operations,
         machine={"processor": platform.machine(), "cores": os.cpu_count(), "clock": clock},
@@ -148,13 +173,13 @@ def fit_entry(name: str, samples: Sequence[Sample], parties: int, clock: Clock, 
         return Entry(
             tuple(fit(traffic, [s.sent_bytes[rank] for s in samples]) for rank in range(2)),
             tuple(fit(steps, [s.rounds[rank] for s in samples]) for rank in range(2)),
-            fit_seconds(name, samples, clock, cores),
+            *fit_seconds(name, samples, clock, cores),
         )
     # Who plays which part is drawn anew each time: only the mean over parties is a constant.
     return Entry(
         (fit(traffic, [float(np.mean(s.sent_bytes)) for s in samples]),),
         (fit(steps, [float(np.mean(s.rounds)) for s in samples]),),
-        fit_seconds(name, samples, clock, cores),
+        *fit_seconds(name, samples, clock, cores),
         float(
             np.mean(
                 [np.var(s.sent_bytes) / max(t[-1], 1) ** 2 for s, t in zip(samples, traffic, strict=True)]
@@ -169,8 +194,12 @@ def seconds_of(sample: Sample, clock: Clock, cores: int) -> float:
     return sample.wall_seconds if clock == "wall" else sample.processor_seconds / cores
 
 
-def fit_seconds(name: str, samples: Sequence[Sample], clock: Clock, cores: int) -> tuple[float, ...]:
-    """Coefficients of the computing time; the fastest run of each size counts."""
+def fit_seconds(
+    name: str, samples: Sequence[Sample], clock: Clock, cores: int
+) -> tuple[tuple[float, ...], float]:
+    """Coefficients of the computing time by the fastest run of each size, and how far all runs lie off."""
     least = [cheapest(group) for group in by_size(samples)]
     features = [second_features(name, s.sizes) for s in least]
-    return tuple(max(c, 0.0) for c in fit(features, [seconds_of(s, clock, cores) for s in least]))
+    found = tuple(max(c, 0.0) for c in fit(features, [seconds_of(s, clock, cores) for s in least]))
+    every = [second_features(name, s.sizes) for s in samples]
+    return found, fit_error(found, every, [seconds_of(s, clock, cores) for s in samples])

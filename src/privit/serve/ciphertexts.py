@@ -9,7 +9,7 @@ import numpy as np
 
 from privit.cost.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
 from privit.cost.shapes import matmul_tiles
-from privit.cost.table import Entry, fit
+from privit.cost.table import Entry, fit, fit_error
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.runtime import Simulator
 
@@ -100,11 +100,13 @@ def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: 
     # A refill is the work of one party: the other's rounds do not show it.
     steps = min(min(s.rounds) for s in small) - whole * PRODUCT_CIPHERTEXTS
     times = [max(seconds(s) - n * made["product_seconds"], 1e-4) for s, n in zip(every, batches, strict=True)]
-    slopes = fit([(1.0, float(s.sizes[0])) for s in every], times)
+    lines = [(1.0, float(s.sizes[0])) for s in every]
+    slopes = tuple(max(s, 0.0) for s in fit(lines, times))
     return Entry(
         rows,
         ((steps,), (steps,)),
-        tuple(max(s, 0.0) for s in slopes),
+        slopes,
+        fit_error(slopes, lines, times),
         products=products,
         squares=0 if by_server else whole,
         weight_products=whole if by_server else 0,
@@ -138,11 +140,13 @@ def _matmul_ciphertexts(least: dict[str, list[Sample]], truncation: Entry, secon
             (1.0, float(tiles.requests), float(tiles.responses), float(tiles.products), float(tiles.blocks))
         )
         times.append(seconds(sample))
+    coefficients = [max(c, 0.0) for c in fit(features, times)]
     intercept, slope = fit([s[:2] for s in single], [s[2] for s in single])
     return {
         "matmul_request_bytes": round(float(np.median(requests)), 1),
         "matmul_response_bytes": round(float(np.median(full)), 1),
         "matmul_single_bytes": intercept,
         "matmul_coefficient_bytes": slope,
-        "matmul_seconds": [max(c, 0.0) for c in fit(features, times)],
+        "matmul_seconds": coefficients,
+        "seconds_error": fit_error(coefficients, features, times),
     }
