@@ -1,6 +1,6 @@
 """The demo's line on digits over three seeds: teacher, search to 10 % + 10 %, fine-tune, export.
 
-python benchmarks/digits.py       writes docs/results/digits.json; about 100 CPU seconds a seed
+python -m benchmarks.digits       writes docs/results/digits.json; about 100 CPU seconds a seed
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from privit.train.teacher import train_teacher
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "digits.json"
-SEEDS = (0, 1, 2)
+SEEDS = (3, 4, 5)
+NOTE = (
+    "The preset was chosen on seeds 0 to 2 with their test accuracy in sight, so those are not reported. "
+    "Seeds 3 to 5 were used for no choice; the 359 test images are the same for every seed."
+)
 MAX_LOSS = 0.015
 MIN_TEACHER = 0.96
 
@@ -58,7 +62,8 @@ def main(runs: Path = ROOT / "runs" / "digits") -> dict[str, Any]:
     teacher = statistics.mean(s["teacher"] for s in seeds)
     student = statistics.mean(s["student"] for s in seeds)
     result = {
-        "command": "python benchmarks/digits.py",
+        "command": "python -m benchmarks.digits",
+        "note": NOTE,
         "teacher": teacher,
         "student": student,
         "loss": teacher - student,

@@ -43,7 +43,7 @@ STANDARD_DEVIATION = 0.02
 
 POSITION_DEVIATION = 0.5
 """Of fresh position embeddings: patches start with a variance of about 1, and on small data a position that
-starts far below that stays unheard (digits, 4 layers: 91 % with 0.02, 97 % with 0.5)."""
+starts far below that stays unheard (digits, 4 layers, 40 epochs: 91 % with 0.02, 96 % with 0.5)."""
 
 
 def parse_settings(text: str) -> dict[str, Any]:
