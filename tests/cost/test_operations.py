@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 from programs import SPEC, compiled_operations, drawn_plan, ranges_for
 
-from privit.cost import mlp_operations, short_forms
+from privit.cost import decisions, short_forms
 from privit.cost.operations import operations
 from privit.cost.subject import REWRITES, Operation
 from privit.cost.written_operations import written_operations
@@ -101,4 +101,9 @@ def test_margins_and_tolerances_are_those_of_the_engine_side() -> None:
 
 def test_merging_is_decided_as_the_graph_decides_it() -> None:
     sizes = [(50, merged, 192, hidden) for merged in range(51) for hidden in (192, 384, 768)]
-    assert [mlp_operations.merging_pays(*s) for s in sizes] == [rewrites.merging_pays(*s) for s in sizes]
+    assert [decisions.merging_pays(*s) for s in sizes] == [rewrites.merging_pays(*s) for s in sizes]
+
+
+def test_scores_are_skipped_as_the_graph_decides_it() -> None:
+    sizes = [(rows, tokens, width) for rows in (1, 20, 200) for tokens in (5, 50, 200) for width in (8, 64)]
+    assert [decisions.linear_pays(*s) for s in sizes] == [rewrites.linear_pays(*s) for s in sizes]

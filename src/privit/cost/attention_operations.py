@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from privit.cost import short_forms
+from privit.cost.decisions import linear_pays
 from privit.cost.subject import CONSTANT, LINEAR, NORMALISED, SQUARE, Recorder, Subject
 
 
@@ -31,14 +32,20 @@ def _head(subject: Subject, layer: int, rows: dict[str, int]) -> HeadRows:
     names, rewrites = tuple(rows), subject.rewrites
     if set(names) <= set(CONSTANT):
         return HeadRows(rows, "constant", None)
-    if len(names) == 1 and names[0] in LINEAR and "linear_attention" in rewrites:
-        return HeadRows(rows, "scores" if subject.reads_one_row(layer) else "linear", names[0])
+    if len(names) == 1 and names[0] in LINEAR:
+        return HeadRows(rows, "linear" if _skips_scores(subject, layer) else "scores", names[0])
     if "fold" not in rewrites:
         return HeadRows(rows, "scores", None)
     if "quadratic_attn" in names:
         return HeadRows(rows, "scores", "quadratic_attn")
     foldable = [name for name in names if name in (*NORMALISED, "squared_attn", "scale_attn")]
     return HeadRows(rows, "scores", max(foldable, key=lambda name: rows[name], default=None))
+
+
+def _skips_scores(subject: Subject, layer: int) -> bool:
+    head_width = subject.spec.width // subject.spec.blocks[layer].heads
+    pays = linear_pays(subject.rows(layer), subject.spec.tokens, head_width)
+    return "linear_attention" in subject.rewrites and pays and not subject.reads_one_row(layer)
 
 
 def attention(subject: Subject, layer: int, note: Recorder) -> None:
@@ -145,19 +152,24 @@ def _public_scale(tokens: int, name: str | None, short: bool) -> float:
 
 def _scaled(subject: Subject, scoring: list[HeadRows], inner: int, short: bool, note: Recorder) -> None:
     tokens = subject.spec.tokens
-    public = secret = 0
-    for head in scoring:
+    public: dict[tuple[int, str], int] = {}
+    secret: dict[tuple[int, str], int] = {}
+    for index, head in enumerate(scoring):
         folded = _public_scale(tokens, head.folded, short)
         for name, rows in head.scored.items():
             if _public_scale(tokens, name, short) != folded:
-                public += rows
+                public[index, name] = rows
             unscaled = head.folded == "quadratic_attn" and name != "quadratic_attn"
-            if name == "linear_attn" or unscaled or (name == "quadratic_attn" and head.folded is None):
-                secret += rows
+            if unscaled or (name in ("linear_attn", "quadratic_attn") and head.folded != name):
+                secret[index, name] = rows
             if name == "linear_attn" and unscaled:
                 note("multiply_weight", rows * inner)
-    note("multiply_public", public * inner)
-    note("multiply_weight", secret * inner)
+    if len(public) == 1 and public == secret:
+        # The compiler multiplies the two scales with each other first.
+        note("scale_weight", 1)
+    else:
+        note("multiply_public", sum(public.values()) * inner)
+    note("multiply_weight", sum(secret.values()) * inner)
 
 
 def _rows(scoring: list[HeadRows], *names: str) -> int:

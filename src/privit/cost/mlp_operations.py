@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from privit.cost.decisions import merging_pays
 from privit.cost.subject import Recorder, Subject
 
 SQUARED = ("quad", "quadratic")
@@ -37,20 +38,6 @@ def _merges(subject: Subject, layer: int, where: dict[str, int]) -> bool:
     tokens, merged = sum(where.values()), where["identity"]
     pays = merging_pays(tokens, merged, subject.spec.width, subject.spec.blocks[layer].mlp_width)
     return {"merge_mlp", "fold"} <= subject.rewrites and pays
-
-
-def _product_bytes(rows: int, inner: int, columns: int) -> int:
-    return 8 * (rows * inner + inner * columns) + 4 * rows * columns
-
-
-def merging_pays(tokens: int, merged: int, width: int, hidden: int) -> bool:
-    """Whether `merged` of `tokens` run through W2 W1, as `serve/rewrites.py` decides."""
-    if merged in (0, tokens):
-        return merged == tokens
-    rest = tokens - merged
-    apart = _product_bytes(tokens, width, hidden) + _product_bytes(tokens, hidden, width)
-    split = _product_bytes(rest, width, hidden) + _product_bytes(rest, hidden, width)
-    return split + _product_bytes(merged, width, width) < apart
 
 
 def _gelu(values: int, note: Recorder) -> None:

@@ -17,8 +17,10 @@ from privit.errors import ArtifactError, RequestError
 
 PROTOCOLS = ("cheetah", "aby3", "semi2k-benchmark")
 FORMAT_VERSION = 1
-# Of three equally uncertain values with a fixed sum, the largest lies this many deviations above the mean.
+# Of three equally uncertain values with a fixed sum the largest lies this many deviations above the mean, and
+# of any two of them, where the third is far below.
 LARGEST_OF_THREE = 1.036
+LARGEST_OF_TWO = 0.691
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,26 @@ class Cost:
     @property
     def most_bytes(self) -> float:
         """Bytes of the party that sends more."""
-        return max(self.sent_bytes) + LARGEST_OF_THREE * self.bytes_variance**0.5
+        return _largest(self.sent_bytes, self.bytes_variance)
 
     @property
     def most_rounds(self) -> float:
         """Send actions of the party that has more."""
-        return max(self.rounds) + LARGEST_OF_THREE * self.rounds_variance**0.5
+        return _largest(self.rounds, self.rounds_variance)
+
+
+def _largest(ranks: tuple[float, ...], variance: float) -> float:
+    """The largest of the ranks on average, where each varies so much around its mean."""
+    deviation = variance**0.5
+    apart = max(ranks) - min(ranks) > deviation
+    return max(ranks) + (LARGEST_OF_TWO if apart else LARGEST_OF_THREE) * deviation
 
 
 @dataclass(frozen=True)
 class Entry:
     """One operation: coefficients over the features of `shapes.py`, a row per rank.
 
-    A protocol whose parties take turns at random has one row, the mean over parties, and a variance.
+    Where parties take turns at random each has the mean over parties, and there is a variance.
     `seconds_error` is how far measured runs lay from the fitted seconds, as a share of them.
     `products` and `squares` say how many products of ciphertexts (CHEETAH) an operation makes of its values.
     """

@@ -33,6 +33,8 @@ VALUES = ((8,), (256,), (4096,), (30000,))
 CHEETAH_VALUES = ((8,), (64,), (256,), (4096,))
 
 
+# Products with a bit have the same two of three parties send more, always.
+FIXED_PARTS = ("compare_public", "relu", "clip", "max")
 # With CHEETAH, packing needs keys and more than 2,048 values a second stream of transfers, both made once.
 FIRST_USES = (("matmul", (24, 24, 24)), ("compare_public", (2100,)), ("rsqrt", (2100,)))
 
@@ -169,16 +171,16 @@ def fit_entry(name: str, samples: Sequence[Sample], parties: int, clock: Clock, 
     """Coefficients of one operation from all its runs."""
     traffic = [traffic_features(name, s.sizes) for s in samples]
     steps = [round_features(name, s.sizes) for s in samples]
-    if parties == 2:
+    if parties == 2 or name in FIXED_PARTS:
         return Entry(
-            tuple(fit(traffic, [s.sent_bytes[rank] for s in samples]) for rank in range(2)),
-            tuple(fit(steps, [s.rounds[rank] for s in samples]) for rank in range(2)),
+            tuple(fit(traffic, [s.sent_bytes[rank] for s in samples]) for rank in range(parties)),
+            tuple(fit(steps, [s.rounds[rank] for s in samples]) for rank in range(parties)),
             *fit_seconds(name, samples, clock, cores),
         )
-    # Who plays which part is drawn anew each time: only the mean over parties is a constant.
+    # Who truncates is drawn anew each time: only the mean over parties is a constant.
     return Entry(
-        (fit(traffic, [float(np.mean(s.sent_bytes)) for s in samples]),),
-        (fit(steps, [float(np.mean(s.rounds)) for s in samples]),),
+        (fit(traffic, [float(np.mean(s.sent_bytes)) for s in samples]),) * parties,
+        (fit(steps, [float(np.mean(s.rounds)) for s in samples]),) * parties,
         *fit_seconds(name, samples, clock, cores),
         float(
             np.mean(
