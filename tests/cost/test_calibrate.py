@@ -10,7 +10,7 @@ from privit.cost.cheetah import Cheetah
 from privit.cost.subject import Operation
 from privit.cost.table import PROTOCOLS, Table, fit, read_table, save_table, shipped_table
 from privit.errors import ArtifactError, RequestError
-from privit.serve.calibrate import fit_entry
+from privit.serve.calibrate import calibrate, fit_entry
 from privit.serve.probes import PROBES, WITH_COMPARISON, probe
 from privit.serve.protocols import protocol
 from privit.serve.runtime import Simulator
@@ -52,6 +52,11 @@ def test_what_is_not_a_table_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"table\.json is not a cost table"):
         read_table(tmp_path / "table.json")
+
+
+def test_two_protocols_do_not_go_into_one_file(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="2 protocols do not go into one file"):
+        calibrate(("aby3", "cheetah"), tmp_path / "table.json")
 
 
 def test_an_operation_that_was_not_measured_is_refused() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
 from privit.cost.table import Entry, Table, fit, fit_error, save_table
+from privit.errors import RequestError
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.protocols import Protocol, protocol
@@ -46,11 +47,17 @@ def calibrate(
     clock: Clock = "wall",
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Writes one table per protocol into the folder `out`, with the engine's version in it.
+    """Writes one table per protocol into the folder `out`, or one alone into a file of that name.
 
     `quick` leaves out the largest sizes. With the processor's clock a busy machine can be used: the time
     of all parties together is divided by the cores they can use, which is less exact.
     """
+    one_file = out.suffix == ".json"
+    if one_file and len(protocols) != 1:
+        raise RequestError(
+            f"{len(protocols)} protocols do not go into one file, {out.name}",
+            "give a folder, or one protocol",
+        )
     written = []
     for name in protocols:
         found = protocol(name)
@@ -59,7 +66,7 @@ def calibrate(
             samples = _measure(simulator, quick, progress)
             table = _table(found, simulator, samples, clock, quick)
             table = replace(table, setup_bytes=max(setup.sent_bytes), setup_rounds=max(setup.rounds))
-        path = out / f"spu-{name}.json"
+        path = out if one_file else out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
     return written
