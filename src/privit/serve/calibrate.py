@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
-from privit.cost.table import Entry, Table, fit, fit_error, save_table
+from privit.cost.table import Entry, Table, fit, fit_error, fit_seconds, save_table
 from privit.errors import RequestError
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
@@ -27,7 +27,15 @@ Samples = dict[str, list[Sample]]
 Progress = Callable[[str, int, int], None]
 
 REPEATS = 3
-MATMULS = ((1, 64, 10), (17, 64, 192), (17, 16, 17), (17, 17, 16), (50, 192, 192), (50, 192, 576))
+MATMULS = (
+    (1, 64, 10),
+    (17, 64, 192),
+    (17, 16, 17),
+    (17, 17, 16),
+    (50, 192, 192),
+    (50, 192, 576),
+    (197, 192, 576),
+)
 MAXIMA = ((1, 2), (7, 17), (10, 50), (30, 65))
 VALUES = ((8,), (256,), (4096,), (30000,))
 # With CHEETAH a product needs a whole ciphertext: small sizes tell what does not depend on that.
@@ -93,7 +101,7 @@ def _setup(simulator: Simulator) -> Sample:
 
 def _sizes(name: str, found: Protocol, quick: bool) -> tuple[tuple[int, ...], ...]:
     if name.startswith("matmul"):
-        return MATMULS[:-1] if quick or found.engine_name == "CHEETAH" else MATMULS
+        return MATMULS[:-2] if quick or found.engine_name == "CHEETAH" else MATMULS
     if name == "max":
         return MAXIMA
     if found.engine_name == "CHEETAH":
@@ -182,13 +190,13 @@ def fit_entry(name: str, samples: Sequence[Sample], parties: int, clock: Clock, 
         return Entry(
             tuple(fit(traffic, [s.sent_bytes[rank] for s in samples]) for rank in range(parties)),
             tuple(fit(steps, [s.rounds[rank] for s in samples]) for rank in range(parties)),
-            *fit_seconds(name, samples, clock, cores),
+            *timed(name, samples, clock, cores),
         )
     # Who truncates is drawn anew each time: only the mean over parties is a constant.
     return Entry(
         (fit(traffic, [float(np.mean(s.sent_bytes)) for s in samples]),) * parties,
         (fit(steps, [float(np.mean(s.rounds)) for s in samples]),) * parties,
-        *fit_seconds(name, samples, clock, cores),
+        *timed(name, samples, clock, cores),
         float(
             np.mean(
                 [np.var(s.sent_bytes) / max(t[-1], 1) ** 2 for s, t in zip(samples, traffic, strict=True)]
@@ -203,12 +211,10 @@ def seconds_of(sample: Sample, clock: Clock, cores: int) -> float:
     return sample.wall_seconds if clock == "wall" else sample.processor_seconds / cores
 
 
-def fit_seconds(
-    name: str, samples: Sequence[Sample], clock: Clock, cores: int
-) -> tuple[tuple[float, ...], float]:
+def timed(name: str, samples: Sequence[Sample], clock: Clock, cores: int) -> tuple[tuple[float, ...], float]:
     """Coefficients of the computing time by the fastest run of each size, and how far all runs lie off."""
     least = [cheapest(group) for group in by_size(samples)]
     features = [second_features(name, s.sizes) for s in least]
-    found = tuple(max(c, 0.0) for c in fit(features, [seconds_of(s, clock, cores) for s in least]))
+    found = fit_seconds(features, [seconds_of(s, clock, cores) for s in least])
     every = [second_features(name, s.sizes) for s in samples]
     return found, fit_error(found, every, [seconds_of(s, clock, cores) for s in samples])

@@ -9,7 +9,7 @@ import numpy as np
 
 from privit.cost.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
 from privit.cost.shapes import matmul_tiles
-from privit.cost.table import Entry, fit, fit_error
+from privit.cost.table import Entry, fit, fit_error, fit_seconds
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.runtime import Simulator
 
@@ -101,7 +101,7 @@ def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: 
     steps = min(min(s.rounds) for s in small) - whole * PRODUCT_CIPHERTEXTS
     times = [max(seconds(s) - n * made["product_seconds"], 1e-4) for s, n in zip(every, batches, strict=True)]
     lines = [(1.0, float(s.sizes[0])) for s in every]
-    slopes = tuple(max(s, 0.0) for s in fit(lines, times))
+    slopes = fit_seconds(lines, times)
     return Entry(
         rows,
         ((steps,), (steps,)),
@@ -140,7 +140,7 @@ def _matmul_ciphertexts(least: dict[str, list[Sample]], truncation: Entry, secon
             (1.0, float(tiles.requests), float(tiles.responses), float(tiles.products), float(tiles.blocks))
         )
         times.append(seconds(sample))
-    coefficients = [max(c, 0.0) for c in fit(features, times)]
+    coefficients = list(fit_seconds(features, times))
     intercept, slope = fit([s[:2] for s in single], [s[2] for s in single])
     return {
         "matmul_request_bytes": round(float(np.median(requests)), 1),
