@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ Groups = dict[str, list[list[Sample]]]
 
 def fit_ciphertexts(samples: Groups, seconds: Seconds) -> tuple[dict[str, Entry], dict[str, Any]]:
     """Every operation's entry, and the sizes and times of ciphertexts."""
-    least = {name: [cheapest(group) for group in groups] for name, groups in samples.items()}
+    least = {name: [without_refills(cheapest(g)) for g in groups] for name, groups in samples.items()}
     made = _product_ciphertexts(least, seconds)
     entries = {
         name: _entry(name, least[name], made, seconds)
@@ -45,14 +46,29 @@ def fit_ciphertexts(samples: Groups, seconds: Seconds) -> tuple[dict[str, Entry]
     return entries, made | _matmul_ciphertexts(least, entries["multiply_public"], seconds)
 
 
+def without_refills(sample: Sample) -> Sample:
+    """The run less the refills of transfers in it: the sends that only one of the two parties has."""
+    extra = sample.rounds[SERVER] - sample.rounds[CLIENT]
+    times = round(abs(extra) / REFILL["refill_rounds"])
+    if not times:
+        return sample
+    who = SERVER if extra > 0 else CLIENT
+    sent, rounds = list(sample.sent_bytes), list(sample.rounds)
+    sent[who] -= times * REFILL["refill_bytes"]
+    rounds[who] -= times * REFILL["refill_rounds"]
+    return replace(sample, sent_bytes=tuple(sent), rounds=tuple(rounds))
+
+
 def measure_refill(simulator: Simulator, seconds: Seconds) -> dict[str, float]:
     """What a refill of oblivious transfers costs and when it comes, from comparisons until one came."""
-    used, usual = 0.0, float("inf")
+    used, usual, quiet = 0.0, float("inf"), 0.0
     for sample in probe(simulator, "compare_public", (REFILL_VALUES,), REFILL_RUNS)[1:]:
         used += min(sample.sent_bytes[SERVER], usual)
         extra = sample.rounds[SERVER] - sample.rounds[CLIENT]
-        if not extra:
-            usual, quiet = sample.sent_bytes[SERVER], seconds(sample)
+        if extra <= 0:
+            # The client's transfers are used up at another pace: its refills are passed over.
+            if not extra:
+                usual, quiet = sample.sent_bytes[SERVER], seconds(sample)
             continue
         # Both streams of transfers run dry in the same run.
         times = PARALLEL_STREAMS
@@ -106,7 +122,7 @@ def _entry(name: str, samples: Sequence[Sample], made: dict[str, Any], seconds: 
         rows,
         ((steps,), (steps,)),
         slopes,
-        fit_error(slopes, lines, times),
+        min(fit_error(slopes, lines, times), 1.0),
         products=products,
         squares=0 if by_server else whole,
         weight_products=whole if by_server else 0,
