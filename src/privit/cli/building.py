@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -262,6 +263,8 @@ def _with_budgets(
 
 
 def _finish(title: str, result: dict[str, Any], json: bool) -> None:
+    if os.environ.get("RANK", "0") != "0":
+        return  # under torchrun, one process speaks for all
     if json:
         show_json(result)
         return

@@ -306,4 +306,5 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     """The accelerator for a stage; a stage before it in this process may have had other settings."""
     AcceleratorState._reset_state(reset_partial_state=False)
     torch.manual_seed(config.seed)
-    return Accelerator(mixed_precision=config.mixed_precision)
+    # Said outright, or the processes of a machine without GPUs would start as strangers to each other.
+    return Accelerator(cpu=not torch.accelerator.is_available(), mixed_precision=config.mixed_precision)
