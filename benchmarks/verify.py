@@ -48,7 +48,8 @@ def search_step() -> dict[str, Any]:
 
 def soak() -> dict[str, Any]:
     """200 queries with every tenth client killed."""
-    return _json_of([sys.executable, "-m", "benchmarks.soak"])
+    found = _json_of([sys.executable, "-m", "benchmarks.soak"])
+    return found | {"holds": found["passed"]}
 
 
 def _main_of(name: str) -> Callable[[], dict[str, Any]]:
