@@ -62,7 +62,7 @@ def test_every_rewrite_is_known_by_name() -> None:
     assert {field.name for field in fields(rewrites.Rewrites)} == REWRITES
 
 
-@pytest.mark.parametrize(("drop", "peak", "mean_exp"), [(1.0, 1.5, 1.3), (3.0, 4.0, 2.0), (6.0, 9.0, 20.0)])
+@pytest.mark.parametrize(("drop", "peak", "mean_exp"), [(1.0, 1.5, 1.3), (3.0, 4.0, 2.0), (6.0, 7.0, 8.0)])
 def test_short_forms_are_as_long_as_the_engine_side_makes_them(
     drop: float, peak: float, mean_exp: float
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_short_root_is_as_long_as_the_engine_side_makes_it(low: float, high:
 
 
 def test_margins_and_tolerances_are_those_of_the_engine_side() -> None:
-    for name in ("VARIANCE_MARGINS", "SCORE_MARGIN", "SUM_MARGIN"):
+    for name in ("VARIANCE_MARGINS", "SCORE_MARGIN", "SUM_MARGIN", "MAX_MEAN_EXP"):
         assert getattr(short_forms, name) == getattr(ranges, name)
     for name in (
         "EXP_TOLERANCE",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privit.serve import approximations as short
+from privit.serve.ranges import MAX_MEAN_EXP, score_range
 
 
 @pytest.mark.parametrize("tanh", [False, True])
@@ -51,3 +52,11 @@ def test_a_quartic_in_two_products_is_the_quartic() -> None:
     z = np.linspace(-2, 2, 101)
     found = np.asarray(short.monic_quartic((0.3, -0.7, 0.2, 0.9))(jnp.asarray(z, jnp.float32)))
     np.testing.assert_allclose(found, np.polyval([1, 0.3, -0.7, 0.2, 0.9], z), atol=3e-5)
+
+
+def test_a_layer_whose_rows_have_heavy_tails_runs_the_generic_softmax() -> None:
+    keys = {"blocks.0.softmax.drop": 6.0, "blocks.0.softmax.peak": 6.0}
+    light = keys | {"blocks.0.softmax.mean_exp": MAX_MEAN_EXP}
+    heavy = keys | {"blocks.0.softmax.mean_exp": MAX_MEAN_EXP * 1.01}
+    assert score_range(light, 0) is not None
+    assert score_range(heavy, 0) is None

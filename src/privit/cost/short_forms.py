@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy as np
 
-VARIANCE_MARGINS = (1.2, 2.0)
-SCORE_MARGIN = 1.2
-SUM_MARGIN = 2.5
+VARIANCE_MARGINS = (1.5, 4.0)
+SCORE_MARGIN = 1.5
+SUM_MARGIN = 8.0
+MAX_MEAN_EXP = 8.0
 EXP_TOLERANCE = 6e-3
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
@@ -39,6 +40,8 @@ def score_range(ranges: Mapping[str, float], layer: int) -> ScoreRange | None:
     if any(name not in ranges for name in names):
         return None
     drop, peak, mean_exp = (float(ranges[name]) for name in names)
+    if mean_exp > MAX_MEAN_EXP:
+        return None
     return ScoreRange(-SCORE_MARGIN * drop, SCORE_MARGIN * peak, SUM_MARGIN * max(1.0, mean_exp))
 
 

@@ -86,9 +86,14 @@ def export(run: Path, out: Path, budget: str | None = None) -> Artifact:
     """The artifact of a finished run, written to `out`, ranges measured and round trip checked."""
     opened = load_run(run)
     model = _cut_of(opened, budget) if opened.stage == "search" else read_model(opened)
-    validation = model.subject.load().validation
-    chosen = np.arange(min(len(validation), EXPORT_IMAGES))
-    images = preprocess_split(validation, model.subject.preprocessing, chosen)
+    data = model.subject.load()
+    # Ranges bound what may be served, so they should have seen more than a small validation set.
+    images = np.concatenate(
+        [
+            preprocess_split(split, model.subject.preprocessing, np.arange(min(len(split), EXPORT_IMAGES)))
+            for split in (data.validation, data.train)
+        ]
+    )
     result = opened.result() or {}
     notes = {
         "run": opened.identity,
