@@ -207,6 +207,8 @@ def main() -> int:
             RESULTS.parent.mkdir(parents=True, exist_ok=True)
             RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     found = {key: refreshed(entry) for key, entry in sorted(found.items())}
+    if not wanted.show:
+        RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if show(found) else 0
 
 
