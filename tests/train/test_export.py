@@ -16,7 +16,7 @@ from privit.errors import ArtifactError, PrivitError, RequestError, WorkError
 from privit.plan import Plan
 from privit.spec import Granularity, Spec, vit_spec
 from privit.train.baselines import random_plan
-from privit.train.export import export_artifact, student_from_artifact
+from privit.train.export import artifact_logits, export_artifact, student_from_artifact
 from privit.train.ranges import INVERSE_LIMIT, PRODUCT_LIMIT, RESERVE, check_ranges, limit_of, measure_ranges
 from privit.train.vit import Student
 
@@ -226,3 +226,12 @@ def test_the_artifact_of_format_version_1_still_loads_with_the_same_hash_and_log
     student = student_from_artifact(load_artifact(GOLDEN))
     image = torch.linspace(-1, 1, SPEC.image_size**2).reshape(1, 1, SPEC.image_size, SPEC.image_size)
     np.testing.assert_allclose(student(image)[0].detach().numpy(), expected["logits"], atol=1e-5)
+
+
+def test_an_artifact_answers_in_torch_as_its_student_does() -> None:
+    artifact = load_artifact(GOLDEN)
+    size, channels = artifact.spec.image_size, artifact.spec.channels
+    pixels = np.random.default_rng(0).normal(size=(2, channels, size, size)).astype(np.float32)
+    with torch.no_grad():
+        expected = student_from_artifact(artifact)(torch.from_numpy(pixels)).numpy()
+    assert np.array_equal(artifact_logits(artifact, pixels), expected)

@@ -62,7 +62,7 @@ def calibrate(
     """Measure every operation of the engine on this machine and write a table for --profile spu.
 
     Args:
-        out: The table's file.
+        out: A folder for the tables, or a .json file for one protocol.
         protocol: Which protocols to measure.
         quick: Fewer sizes.
     """

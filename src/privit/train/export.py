@@ -81,6 +81,12 @@ def student_from_artifact(artifact: Artifact) -> Student:
     return student.eval()
 
 
+def artifact_logits(artifact: Artifact, pixels: np.ndarray) -> np.ndarray:
+    """Logits (B, classes) of the artifact in torch, for preprocessed images (B, C, S, S)."""
+    with torch.no_grad():
+        return student_from_artifact(artifact)(torch.from_numpy(pixels)).numpy()
+
+
 def _check_request(
     spec: Spec, preprocessing: Preprocessing, class_names: Sequence[str], images: np.ndarray | Tensor
 ) -> None:
