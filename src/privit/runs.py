@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save
 from privit.errors import RequestError, WorkError
 
 LIBRARIES = ("privit", "torch", "numpy", "accelerate", "timm", "safetensors")
-STAGES = ("teacher", "search", "finetune")
+STAGES = ("teacher", "search", "matching", "finetune")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Run:
 
     @property
     def stage(self) -> str:
-        """teacher, search or finetune."""
+        """One of STAGES."""
         return str(self.description["stage"])
 
     @property

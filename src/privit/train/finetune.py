@@ -50,12 +50,13 @@ def finetune(
 ) -> dict[str, Any]:
     """The result of training on with the plan frozen; a finished run is returned, an interrupted one goes on.
 
-    `budget` names one of the search's cuts (by default the last). With `plan`, `search_run` may
-    also be a teacher's run: its weights are trained on under that plan.
+    `budget` names one of the search's cuts (by default the last). `search_run` may also be a run of
+    `baselines.match`, and with `plan` a teacher's: its weights are trained on under that plan.
     """
     config = config or FinetuneConfig()
     check_config(config)
-    source = load_run(search_run, *(("search", "teacher") if plan is not None else ("search",)))
+    stages = ("search", "matching", "teacher")
+    source = load_run(search_run, *(stages if plan is not None else stages[:2]))
     start, teacher, teacher_folder = _start(source, budget, plan)
     for old, new in config.swap.items():
         start = Model(start.subject, swap_operator(start.plan, old, new), start.weights)

@@ -58,6 +58,7 @@ class Stage:
     """What the loop asks of a stage; the plain stage trains the weights and keeps the best or the last."""
 
     name = "stage"
+    loss_names = ("loss", "cross_entropy", "distillation")
     switch_learning_rate: float | None = None
 
     def __init__(self, student: Student, config: TrainConfig, select: str = "last"):
@@ -65,6 +66,16 @@ class Stage:
         self.done = False
         self.best_accuracy = -1.0
         self.best_weights: dict[str, np.ndarray] = {}
+
+    def losses(self, model: Any, batch: Batch, teacher: Teacher | None) -> Tensor:
+        """What is minimised and its two parts, under `loss_names`; `model` is the student, maybe wrapped."""
+        logits = model(batch.images).float()
+        entropy = classification(logits, batch.labels)
+        divergence = torch.zeros((), device=logits.device)
+        if teacher is not None:
+            theirs = teacher.logits(batch).float()
+            divergence = distillation(logits, theirs, teacher.temperature, teacher.temperature_squared)
+        return torch.stack([entropy + divergence, entropy, divergence])
 
     def before_step(self) -> None:
         """Gradients are there, the step is not yet made."""
@@ -176,8 +187,8 @@ class Loop:
         losses = self.accelerator.reduce(sums.to(self.accelerator.device), reduction="mean").cpu()
         self._check_finite(losses)
         self.epoch += 1
-        names = ("loss", "cross_entropy", "distillation")
-        record = {"epoch": self.epoch} | dict(zip(names, losses.mean(0).tolist(), strict=True))
+        record: dict[str, Any] = {"epoch": self.epoch}
+        record |= dict(zip(self.stage.loss_names, losses.mean(0).tolist(), strict=True))
         record["learning_rate"] = self.plain_optimizer.param_groups[0]["lr"]
         if self.config.log_steps:
             record["step_losses"] = losses[:, 0].tolist()
@@ -224,9 +235,9 @@ class Loop:
         for i, batch in enumerate(parts):
             last = i == len(parts) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss, parts_of_loss = self._loss(batch)
-                self.accelerator.backward(loss / len(parts))
-            total += parts_of_loss / len(parts)
+                losses = self.stage.losses(self.model, batch, self.feed.teacher)
+                self.accelerator.backward(losses[0] / len(parts))
+            total += losses.detach().cpu() / len(parts)
         self.accelerator.unscale_gradients()
         if self.config.gradient_clip is not None:
             weights = self.plain_optimizer.param_groups[0]["params"]
@@ -236,17 +247,6 @@ class Loop:
         self.stage.after_step(self.plain_optimizer)
         self.optimizer.zero_grad()
         return total
-
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = self.model(batch.images).float()
-        entropy = classification(logits, batch.labels)
-        divergence = torch.zeros((), device=logits.device)
-        if (teacher := self.feed.teacher) is not None:
-            divergence = distillation(
-                logits, teacher.logits(batch).float(), teacher.temperature, teacher.temperature_squared
-            )
-        loss = entropy + divergence
-        return loss, torch.stack([loss, entropy, divergence]).detach().cpu()
 
     def _save(self, record: dict[str, Any]) -> None:
         self._check_ranks_agree(record)
