@@ -26,7 +26,7 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 def teacher_config() -> TeacherConfig:
     """How the teacher is fine-tuned from ImageNet weights."""
     return TeacherConfig(
-        epochs=3,
+        epochs=4,
         batch_size=64,
         learning_rate=1e-4,
         schedule="cosine",

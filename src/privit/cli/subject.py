@@ -20,8 +20,11 @@ class Synthetic:
 
     Args:
         model: Name of an architecture, such as vit_tiny_patch16_224.
-        kept_gelu_tokens: GELU tokens that each layer keeps, separated by commas; all of them if absent.
-        kept_softmax_rows: Softmax rows that each layer keeps, separated by commas; all of them if absent.
+        kept_gelu_tokens: GELU tokens that each layer keeps, separated by commas, or one number for every
+            layer; all of them if absent.
+        kept_softmax_rows: Softmax rows that each layer keeps, likewise.
+        stand_in_gelu: The operator of the other tokens: identity, affine, quadratic or quad.
+        stand_in_softmax: The operator of the other rows: squared_attn, quadratic_attn, uniform_attn or another.
         image_size: Another image size than the model's own.
         seed: Where the kept sites lie, and the random weights.
     """
@@ -29,6 +32,8 @@ class Synthetic:
     model: str | None = None
     kept_gelu_tokens: str | None = None
     kept_softmax_rows: str | None = None
+    stand_in_gelu: str = "identity"
+    stand_in_softmax: str = "squared_attn"
     image_size: int | None = None
     seed: int = 0
 
@@ -57,14 +62,17 @@ def _plan(spec: Spec, synthetic: Synthetic) -> Plan:
         return uniform_plan(spec)
     full = [spec.tokens] * spec.depth, [spec.tokens * block.heads for block in spec.blocks]
     gelu, softmax = (
-        everything if text is None else _counts(text) for text, everything in zip(texts, full, strict=True)
+        everything if text is None else _counts(text, spec.depth)
+        for text, everything in zip(texts, full, strict=True)
     )
-    return plan_from_counts(spec, gelu, softmax, synthetic.seed)
+    stand_in = {"gelu": synthetic.stand_in_gelu, "softmax": synthetic.stand_in_softmax}
+    return plan_from_counts(spec, gelu, softmax, synthetic.seed, stand_in=stand_in)
 
 
-def _counts(text: str) -> list[int]:
+def _counts(text: str, depth: int) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        counts = [int(part) for part in text.split(",")]
     except ValueError:
         hint = "write 127,1,41,... with a count per layer"
         raise RequestError(f"{text!r} is not a list of counts", hint) from None
+    return counts * depth if len(counts) == 1 else counts
