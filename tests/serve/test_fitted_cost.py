@@ -7,8 +7,8 @@ import pytest
 from graphs import SEMI2K, outcome, public_of, small_spec, weights_of
 
 from privit.plan import uniform_plan
-from privit.serve.profile import Counts
 from privit.serve.probes import probe
+from privit.serve.profile import Counts
 from privit.serve.rewrites import Rewrites
 from privit.serve.runtime import Simulator
 

@@ -1,4 +1,4 @@
-"""Verbs that measure: eval, bench, compile, cost."""
+"""Verbs that measure a model: eval, bench, compile."""
 
 from __future__ import annotations
 
@@ -79,6 +79,35 @@ def bench(
         _show_bench(result)
 
 
+def compile(
+    artifact: Positional[Path | None] = None,
+    synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
+    protocol: str = "cheetah",
+    json: bool = False,
+) -> None:
+    """The program that both parties run: its hash, and its costly operations per layer.
+
+    Args:
+        artifact: The artifact's folder, or its client part; or give --model for a synthetic plan.
+        synthetic: A plan without training.
+        protocol: cheetah, aby3 or semi2k-benchmark.
+        json: Print one JSON object.
+    """
+    from privit.serve.costly import describe_program
+
+    result = describe_program(read_subject(artifact, synthetic), protocol)
+    if json:
+        show_json(result)
+        return
+    show_fields("program", {k: v for k, v in result.items() if k != "layers"})
+    rows = [
+        (layer["name"], row["operation"], " x ".join(map(str, row["sizes"])), row["times"])
+        for layer in result["layers"]
+        for row in layer["operations"]
+    ]
+    show_rows("operations that make the parties talk", ("layer", "operation", "sizes", "times"), rows)
+
+
 def _show_evaluation(artifact: Path, result: dict[str, Any]) -> None:
     shown = dict(result)
     for name in ("accuracy", "agreement"):
@@ -111,4 +140,4 @@ def _show_bench(result: dict[str, Any]) -> None:
         show_rows("by operation", ("operation", "sent", "rounds"), operations)
 
 
-VERBS: dict[str, Callable[..., None]] = {"eval": evaluate, "bench": bench}
+VERBS: dict[str, Callable[..., None]] = {"eval": evaluate, "bench": bench, "compile": compile}
