@@ -24,7 +24,7 @@ class Synthetic:
             layer; all of them if absent.
         kept_softmax_rows: Softmax rows that each layer keeps, likewise.
         stand_in_gelu: The operator of the other tokens: identity, affine, quadratic or quad.
-        stand_in_softmax: The operator of the other rows: squared_attn, quadratic_attn, uniform_attn or another.
+        stand_in_softmax: The operator of the other rows: squared_attn, quadratic_attn, uniform_attn ...
         image_size: Another image size than the model's own.
         seed: Where the kept sites lie, and the random weights.
     """
