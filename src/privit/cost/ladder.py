@@ -1,0 +1,158 @@
+"""From losses and a cost model to plans: one for every budget, at most 5 % below it and never above.
+
+Every layer and kind has its way up (groups.py); merged by loss saved per cost they make plans from all cheap
+to all exact (rungs.py). On the ladder cost, loss avoided and the number of exact sites never fall from one
+plan to the next, and a budget gets the highest plan that it can pay: a larger one never keeps less, by
+construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privit.cost.dial import Dial
+from privit.cost.groups import Group, Step, falling, steps
+from privit.cost.rungs import Board, Rung, best_path
+from privit.errors import BudgetError
+from privit.operators import operator
+from privit.plan import Plan, plan_from_ids
+from privit.spec import KINDS, Granularity, Shape, sites
+
+CHEAPER_THAN_NOTHING = 1e-6
+CELLS_EXACT, CELLS_ROUGH = 1e-9, 0.03
+"""How far cells may lie from whole plans: on CHEETAH operations share what was prepared for others."""
+
+Losses = Mapping[str, Sequence[np.ndarray]]
+"""For each kind and layer an array (levels, *sites): the loss that each operator causes at each site."""
+
+
+@dataclass
+class Ladder:
+    """Plans in the order of their cost."""
+
+    dial: Dial
+    granularity: Granularity
+    options: dict[str, tuple[str, ...]]
+    groups: list[Group]
+    ways: list[list[Step]]
+    rungs: list[Rung]
+    _true: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def floor(self) -> float:
+        """What the cheapest plan costs."""
+        return self.cost(0)
+
+    def plan(self, index: int) -> Plan:
+        """The plan of one rung."""
+        shapes = sites(self.dial.spec, self.granularity)
+        layers: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
+        for group, way, state in zip(self.groups, self.ways, self.rungs[index].states, strict=True):
+            ids = _ids(self.options[group.kind], levels_at(group, way, state))
+            layers[group.kind].append(ids.reshape(shapes[group.kind][group.layer]))
+        return plan_from_ids(self.granularity, layers)
+
+    def cost(self, index: int) -> float:
+        """What one rung really costs: the whole plan estimated."""
+        if index not in self._true:
+            self._true[index] = self.dial.cost(self.plan(index))
+        return self._true[index]
+
+    def index_for(self, budget: float) -> int:
+        """The highest rung within the budget; a budget below every plan is refused with the floor."""
+        rough = self.dial.on_engine and bool(self.dial.table.ciphertexts)
+        most = budget * (1 + (CELLS_ROUGH if rough else CELLS_EXACT))
+        affordable = [i for i, rung in enumerate(self.rungs) if rung.cost <= most]
+        for index in reversed(affordable):
+            if self.cost(index) <= budget:
+                return index
+        raise self._refusal(budget)
+
+    def _refusal(self, budget: float) -> BudgetError:
+        price = self.dial.price
+        return BudgetError(
+            f"the budget is {price.show(budget)}, but all cheap costs {price.show(self.floor)} with "
+            f"{price.setting}; nothing below that is possible for this model",
+            "a smaller image or a smaller model lowers it"
+            + (", and so does a faster network or another protocol" if self.dial.on_engine else ""),
+        )
+
+
+def make_ladder(
+    dial: Dial, granularity: Granularity, options: Mapping[str, Sequence[str]], losses: Losses
+) -> Ladder:
+    """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last."""
+    named = {kind: tuple(options[kind]) for kind in KINDS}
+    shapes = sites(dial.spec, granularity)
+    groups = [
+        Group(k, i, falling(losses[k][i].reshape(len(named[k]), -1)), _heads(k, shapes[k][i]))
+        for k in KINDS
+        for i in range(dial.spec.depth)
+    ]
+    rest = dial.rest(granularity)
+    start = [
+        _cell(dial, g, np.zeros(g.losses.shape[1], np.int64), named, granularity, shapes) for g in groups
+    ]
+    base = rest + np.sum(start, axis=0)
+    floor = dial.value(base)
+
+    def way(group: Group, own: np.ndarray) -> list[Step]:
+        def cost(levels: np.ndarray) -> float:
+            return dial.value(base - own + _cell(dial, group, levels, named, granularity, shapes))
+
+        return steps(group, cost, floor * CHEAPER_THAN_NOTHING)
+
+    ways = [way(group, own) for group, own in zip(groups, start, strict=True)]
+    vectors = [
+        np.stack([own, *(_cell(dial, g, s.levels, named, granularity, shapes) for s in found)])
+        for g, own, found in zip(groups, start, ways, strict=True)
+    ]
+    board = Board(
+        vectors,
+        [
+            _over(g, w, lambda g, at: g.loss(np.zeros_like(at)) - g.loss(at))
+            for g, w in zip(groups, ways, strict=True)
+        ],
+        [_over(g, w, lambda g, at: (at == g.top).sum()) for g, w in zip(groups, ways, strict=True)],
+        [np.array([step.worth for step in found]) for found in ways],
+        [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
+        np.array([group.kind == "softmax" for group in groups]),
+        rest,
+        dial.value,
+    )
+    return Ladder(dial, granularity, named, groups, ways, best_path(board))
+
+
+def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], float]) -> np.ndarray:
+    """A figure for each state of a group."""
+    return np.array([figure(group, levels_at(group, way, state)) for state in range(len(way) + 1)])
+
+
+def levels_at(group: Group, way: list[Step], state: int) -> np.ndarray:
+    """The levels of a group's sites after so many steps."""
+    return way[state - 1].levels if state else np.zeros(group.losses.shape[1], dtype=np.int64)
+
+
+def _heads(kind: str, shape: Shape) -> np.ndarray:
+    if kind == "softmax" and len(shape) == 2:
+        return np.repeat(np.arange(shape[0]), shape[1])
+    return np.zeros(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
+
+
+def _ids(options: tuple[str, ...], levels: np.ndarray) -> np.ndarray:
+    return np.array([operator(name).id for name in options], dtype=np.uint8)[levels]
+
+
+def _cell(
+    dial: Dial,
+    group: Group,
+    levels: np.ndarray,
+    options: dict[str, tuple[str, ...]],
+    granularity: Granularity,
+    shapes: dict[str, list[Shape]],
+) -> np.ndarray:
+    ids = _ids(options[group.kind], levels).reshape(shapes[group.kind][group.layer])
+    return dial.cell(group.kind, group.layer, ids, granularity)
