@@ -1,0 +1,166 @@
+"""A document from cells: a section per experiment, each with what it asks for and has the data for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from privit.report.cells import Cells, Experiment
+from privit.report.document import Document, Item, Section, Text, listed
+from privit.report.shown_fronts import (
+    View,
+    experiment_verdicts,
+    show_front,
+    show_gelu,
+    show_seconds,
+    show_softmax,
+    show_table,
+)
+from privit.report.shown_models import (
+    show_breakdown,
+    show_degradation,
+    show_grid,
+    show_layers,
+    show_measured,
+    show_rounds,
+)
+from privit.report.shown_published import published_strategies
+from privit.report.tables import Column, Table
+
+SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
+    "front": ("accuracy against cost", show_front),
+    "softmax": ("accuracy against softmaxes kept", show_softmax),
+    "gelu": ("accuracy against GELUs kept", show_gelu),
+    "grid": ("the grid of softmax and GELU budgets", show_grid),
+    "layers": ("what each layer keeps", show_layers),
+    "rounds": ("rounds by layer", show_rounds),
+    "degradation": ("what each class loses", show_degradation),
+    "breakdown": ("what the cost is spent on", show_breakdown),
+    "seconds": ("seconds on each network", show_seconds),
+    "table": ("accuracy and cost of every model", show_table),
+}
+"""What an experiment may ask for, in the order in which it is shown."""
+ALONG_WITH = {"front": ("rounds", "table"), "softmax": ("table",), "gelu": ("table",), "grid": ("table",)}
+"""Figures whose numbers a reader will want to look up."""
+MEASURED = "measured"
+
+
+def build(found: Cells, with_published: bool = True) -> Document:
+    """The whole report."""
+    views = [
+        View(experiment, cells, found.protocol, with_published)
+        for experiment in found.experiments
+        if (cells := found.of(experiment))
+    ]
+    shown = [{name: tuple(SHOWN[name][1](view)) for name in wanted(view.experiment)} for view in views]
+    sections = [
+        Section(
+            view.experiment.title, (*_opening(view), *(item for found in items.values() for item in found))
+        )
+        for view, items in zip(views, shown, strict=True)
+    ]
+    if found.measured:
+        sections.append(Section("Predicted against measured", tuple(show_measured(found.measured))))
+    empty = [
+        f"{view.experiment.title}: {SHOWN[name][0]}, because the runs hold no data for it."
+        for view, items in zip(views, shown, strict=True)
+        for name, made in items.items()
+        if not made
+    ]
+    sections.append(Section("What is not here", tuple(_absent(found, empty))))
+    sections.append(Section("How the runs were made", tuple(_settings(found, views))))
+    matches = any(view.series(axis)[1] for view in views for axis in ("relu_ops", "seconds_lan"))
+    return Document(
+        f"privit report: {found.title}",
+        tuple(_summary(found, views)),
+        tuple(section for section in sections if section.items),
+        matches,
+    )
+
+
+def wanted(experiment: Experiment) -> list[str]:
+    """What an experiment shows, with what goes along with it, in order."""
+    asked = set(experiment.shows)
+    for show in experiment.shows:
+        asked |= set(ALONG_WITH.get(show, ()))
+    return [name for name in SHOWN if name in asked]
+
+
+def _summary(found: Cells, views: list[View]) -> Iterator[Item]:
+    methods = list(dict.fromkeys(cell.label for cell in found.cells))
+    seeds = sorted({cell.seed for cell in found.cells})
+    subjects = list(dict.fromkeys(str(cell.subject) for cell in found.cells))
+    if found.cells:
+        yield Text(
+            (
+                f"{len(found.cells)} models by {len(methods)} methods ({', '.join(methods)}), "
+                f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}. "
+                + "; ".join(subjects)
+                + ".",
+            )
+        )
+    verdicts = [(view, verdict) for view in views for verdict in experiment_verdicts(view)]
+    behind = [
+        f"{view.experiment.title}: {verdict.short}"
+        for view, verdict in verdicts
+        if verdict.state in ("behind", "mixed")
+    ]
+    if behind:
+        yield Text(
+            (f"PriViT is behind somewhere in {len(behind)} of {len(verdicts)} comparisons:",), "behind"
+        )
+        yield listed(behind, "behind")
+    elif verdicts:
+        yield Text((f"In none of {len(verdicts)} comparisons is PriViT behind another method.",))
+    yield Text(
+        (
+            "Accuracies are on the test set. Costs are estimated (privit cost) unless a table says measured; "
+            f"bytes, rounds and seconds are those of one prediction after set-up under {found.protocol}.",
+        ),
+        "note",
+    )
+
+
+def _opening(view: View) -> Iterator[Item]:
+    experiment = view.experiment
+    about = [f"{label}: {text}" for label, text in experiment.methods.items() if text]
+    if experiment.note:
+        yield Text((experiment.note,))
+    if experiment.paper:
+        yield Text((f"In the paper: {experiment.paper}.",), "note")
+    if about:
+        yield listed(about, "note")
+    yield from published_strategies(view)
+
+
+def _absent(found: Cells, empty: list[str]) -> Iterator[Item]:
+    unfinished = [e.title for e in found.experiments if not found.of(e)]
+    lines = [*(f"{title}: no model is finished." for title in unfinished), *empty]
+    if not found.measured:
+        lines.append("Predicted against measured: nothing in these runs was measured.")
+    if lines:
+        yield listed(lines)
+    if found.missing:
+        rows = tuple((entry.name, entry.reason) for entry in found.missing)
+        yield Table("missing", "Asked for and not there.", (Column("what"), Column("why")), rows)
+
+
+def _settings(found: Cells, views: list[View]) -> Iterator[Item]:
+    if found.facts:
+        yield listed(f"{name}: {text}" for name, text in found.facts.items())
+    for view in views:
+        rows = tuple(
+            (stage, name, str(value))
+            for stage, settings in view.experiment.settings.items()
+            if isinstance(settings, dict)
+            for name, value in settings.items()
+        )
+        if rows:
+            columns = (Column("stage"), Column("setting"), Column("value"))
+            caption = f"{view.experiment.title}: one set of hyperparameters for all methods."
+            yield Table(f"{view.slug}-settings", caption, columns, rows)
+    warnings = [
+        f"{cell.label}, {cell.budget}, seed {cell.seed}: {w}" for cell in found.cells for w in cell.warnings
+    ]
+    if warnings:
+        yield Text(("Warnings of the runs:",), "note")
+        yield listed(warnings, "note")

@@ -1,0 +1,203 @@
+"""Accuracy against what a model costs or keeps: pictures, verdicts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from privit.report.cells import AXES, COUNTS, Cell, Experiment, Point, by_method, points
+from privit.report.document import Item, Picture, Text, listed
+from privit.report.figures.front import draw_front
+from privit.report.published import Series, describe, published
+from privit.report.tables import Column, Table
+from privit.report.verdicts import HOW, Verdict, verdicts
+
+FRONT_AXES = ("relu_ops", "sent_bytes", "rounds", "seconds_lan", "seconds_wan")
+VERDICT_AXES = ("relu_ops", "seconds_wan")
+"""The paper's unit, and what a user waits for."""
+OTHER_DATA = "another data set and model: compare the shape, not the height"
+
+
+@dataclass(frozen=True)
+class View:
+    """What is needed to show one experiment; `with_published` is what the user asked for."""
+
+    experiment: Experiment
+    cells: Sequence[Cell]
+    protocol: str
+    with_published: bool = True
+
+    @property
+    def points(self) -> list[Point]:
+        """The cells over seeds."""
+        return points(self.cells)
+
+    @property
+    def slug(self) -> str:
+        """The experiment's name as part of a file's name."""
+        kept = "".join(c if c.isalnum() else "-" for c in self.experiment.name.lower())
+        return "-".join(part for part in kept.split("-") if part)[:60] or "runs"
+
+    def series(self, axis: str) -> tuple[list[Series], bool]:
+        """The paper's points over an axis, and whether they are of the same data set."""
+        if not self.with_published or not self.cells:
+            return [], False
+        return published(axis, self.experiment.paper, self.cells[0].subject.data)
+
+
+def show_front(view: View) -> Iterator[Item]:
+    """What the fronts say, then a picture per cost."""
+    yield from say_verdicts(view)
+    for axis in FRONT_AXES:
+        if any(point.cost(axis) for point in view.points):
+            yield _picture(view, axis, f"Accuracy against {AXES[axis]}", per_method=True)
+
+
+def show_softmax(view: View) -> Iterator[Item]:
+    """Accuracy against the softmax rows that are kept."""
+    yield _picture(view, "kept_softmax_rows", "Accuracy against softmax rows kept", per_method=False)
+
+
+def show_gelu(view: View) -> Iterator[Item]:
+    """Accuracy against the GELUs that are kept."""
+    yield _picture(view, "kept_gelu_elements", "Accuracy against GELUs kept", per_method=False)
+
+
+def show_table(view: View) -> Iterator[Item]:
+    """A row per method and budget; and, where methods share budgets, a table of those."""
+    found = view.points
+    axes = [axis for axis in AXES if any(point.cost(axis) for point in found)]
+    columns = (
+        Column("method"),
+        Column("budget"),
+        Column("seeds", "count"),
+        Column("accuracy", "percent"),
+        Column("lost to the teacher", "points"),
+        Column("GELU sites", "count"),
+        Column("softmax sites", "count"),
+        *(Column(AXES[axis], "short") for axis in axes),
+    )
+    rows = tuple(
+        (
+            p.first.label,
+            p.first.budget,
+            len(p.cells),
+            p.accuracy,
+            p.value(_lost),
+            p.kept("gelu"),
+            p.kept("softmax"),
+            *(p.cost(axis) for axis in axes),
+        )
+        for p in found
+    )
+    caption = (
+        "Mean ± standard deviation over seeds. Costs are estimated; "
+        f"bytes, rounds and seconds are those of {view.protocol}."
+    )
+    yield Table(f"{view.slug}-points", caption, columns, rows)
+    yield from _shared_budgets(view)
+
+
+def show_seconds(view: View) -> Iterator[Item]:
+    """What a prediction takes on each network, and what was measured."""
+    axes = [a for a in ("sent_bytes", "rounds", "seconds_lan", "seconds_wan") if _has(view, a)]
+    measured = sorted({(m.protocol, m.quantity) for c in view.cells for m in c.measured})
+    columns = (
+        Column("method"),
+        Column("budget"),
+        Column("accuracy", "percent"),
+        *(Column(f"{AXES[axis]} (estimated)", "short") for axis in axes),
+        *(Column(f"{AXES[quantity]} ({protocol}, measured)", "short") for protocol, quantity in measured),
+    )
+    rows = tuple(
+        (
+            p.first.label,
+            p.first.budget,
+            p.accuracy,
+            *(p.cost(axis) for axis in axes),
+            *(p.value(lambda cell, key=key: _measured(cell, *key)) for key in measured),  # type: ignore[misc]
+        )
+        for p in view.points
+    )
+    yield Table(f"{view.slug}-seconds", f"One prediction after set-up, {view.protocol}.", columns, rows)
+
+
+def _has(view: View, axis: str) -> bool:
+    return any(axis in cell.costs for cell in view.cells)
+
+
+def _lost(cell: Cell) -> float | None:
+    return None if cell.teacher_accuracy is None else cell.teacher_accuracy - cell.accuracy
+
+
+def _measured(cell: Cell, protocol: str, quantity: str) -> float | None:
+    found = [m.measured for m in cell.measured if (m.protocol, m.quantity) == (protocol, quantity)]
+    return found[0] if found else None
+
+
+def _picture(view: View, axis: str, title: str, per_method: bool) -> Picture:
+    methods = by_method(view.points)
+    series, same = view.series(axis)
+    name = {**AXES, **COUNTS}[axis]
+    seeds = max((len(point.cells) for point in view.points), default=1)
+    bars = f"bars: standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no error bars"
+    how = "lines join each method's front" if per_method else "lines join each method's points"
+    whose = f" ({view.protocol})" if axis in ("sent_bytes", "rounds", "seconds_lan", "seconds_wan") else ""
+    alt = f"{title}. " + "; ".join(f"{label}: {_range(found, axis)}" for label, found in methods.items())
+    origin = f"Hollow: the paper's {describe(series)}" + ("" if same else f"; {OTHER_DATA}") + "."
+    return Picture(
+        f"{view.slug}-{axis.replace('_', '-')}",
+        alt,
+        f"Accuracy on the test set against {name}{whose}, estimated; {how}; {bars}.",
+        draw_front(methods, axis, title, per_method=per_method),
+        draw_front(methods, axis, title, series, per_method) if series else None,
+        origin if series else "",
+    )
+
+
+def _range(found: Sequence[Point], axis: str) -> str:
+    values = [100 * point.accuracy.mean for point in found if point.cost(axis)]
+    if not values:
+        return "none"
+    low, high = min(values), max(values)
+    return f"{low:.1f} %" if low == high else f"{low:.1f} to {high:.1f} %"
+
+
+def experiment_verdicts(view: View) -> list[Verdict]:
+    """What an experiment's fronts say, over the axes that it has."""
+    return [verdict for axis in VERDICT_AXES if _has(view, axis) for verdict in verdicts(view.points, axis)]
+
+
+def say_verdicts(view: View) -> Iterator[Text]:
+    """The verdicts as text, those first where PriViT is behind."""
+    found = experiment_verdicts(view)
+    behind = tuple(v.text for v in found if v.state in ("behind", "mixed"))
+    other = tuple(v.text for v in found if v.state not in ("behind", "mixed"))
+    if behind:
+        yield Text(("Where PriViT is behind somewhere:",), "behind")
+        yield listed(behind, "behind")
+    if other:
+        yield listed(other)
+    if found:
+        yield Text((HOW,), "note")
+
+
+def _shared_budgets(view: View) -> Iterator[Table]:
+    """Accuracy by budget and method, where at least two methods were run at one budget."""
+    methods = by_method(view.points)
+    budgets = dict.fromkeys(point.first.budget for point in view.points)
+    table = {
+        budget: [next((p for p in found if p.first.budget == budget), None) for found in methods.values()]
+        for budget in budgets
+    }
+    shared = {budget: row for budget, row in table.items() if sum(p is not None for p in row) > 1}
+    if not shared:
+        return
+    best = {
+        (i, 1 + max((j for j, p in enumerate(row) if p), key=lambda j: row[j].accuracy.mean))  # type: ignore[union-attr]
+        for i, row in enumerate(shared.values())
+    }
+    rows = tuple((budget, *(p.accuracy if p else None for p in row)) for budget, row in shared.items())
+    columns = (Column("budget"), *(Column(label, "percent") for label in methods))
+    caption = "Accuracy at equal budgets, mean ± standard deviation over seeds; the best of a row is bold."
+    yield Table(f"{view.slug}-budgets", caption, columns, rows, best=frozenset(best))

@@ -1,0 +1,201 @@
+"""What models keep, lose and spend: layers, rounds, classes, parts; and how well costs were predicted."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from privit.report.cells import AXES, Measured, Point
+from privit.report.document import Item, Picture
+from privit.report.figures.breakdown import draw_breakdown
+from privit.report.figures.classes import draw_classes
+from privit.report.figures.grid import draw_grid, grid_of
+from privit.report.figures.layers import draw_layers
+from privit.report.figures.predicted import draw_predicted
+from privit.report.figures.rounds import draw_rounds
+from privit.report.shown_fronts import View
+from privit.report.shown_published import published_degradation, published_grid, published_layers
+from privit.report.tables import Column, Table
+
+KINDS = ("gelu", "softmax")
+MOST_BUDGETS = 6
+MOST_BARS = 8
+
+
+def show_layers(view: View) -> Iterator[Item]:
+    """A picture per budget of what each method kept where; the untouched model keeps everything."""
+    chosen = [point for point in view.points if not point.first.method.startswith("dense")]
+    budgets = list(dict.fromkeys(point.first.budget for point in chosen))[:MOST_BUDGETS]
+    for i, budget in enumerate(budgets):
+        found = [point for point in chosen if point.first.budget == budget]
+        # Counts of heads and of rows do not belong on one axis.
+        for name, group in _by_granularity(found).items():
+            yield _layers(view, group, f"{view.slug}-layers-{i + 1}{name}", budget)
+    yield from published_layers(view)
+
+
+def show_rounds(view: View) -> Iterator[Item]:
+    """Rounds by layer of the cheapest model of each method."""
+    found: dict[str, dict[str, float]] = {}
+    for point in sorted(view.points, key=lambda p: p.first.costs.get("rounds", 0.0)):
+        if point.first.layer_rounds:
+            found.setdefault(point.first.label, dict(point.first.layer_rounds))
+    if not found:
+        return
+    order = dict.fromkeys(point.first.label for point in view.points)
+    found = {label: found[label] for label in order if label in found}
+    alt = "Rounds by layer. " + "; ".join(
+        f"{label}: {sum(rounds.values()):.0f} in all" for label, rounds in found.items()
+    )
+    caption = f"Rounds by layer ({view.protocol}, estimated) of each method's model with the fewest rounds."
+    yield Picture(f"{view.slug}-layer-rounds", alt, caption, draw_rounds(found, view.protocol))
+
+
+def show_grid(view: View) -> Iterator[Item]:
+    """The heat map over GELU and softmax budgets."""
+    found = [point for point in view.points if point.first.ours] or view.points
+    grid = grid_of(found, "relu_ops")
+    if min(grid.accuracy.shape) < 2:
+        return
+    alt = (
+        f"Accuracy over {len(grid.gelu)} GELU budgets and {len(grid.softmax)} softmax budgets, "
+        f"with lines of equal ReLUOps"
+    )
+    caption = (
+        "Accuracy over both budgets, mean ± standard deviation over seeds; dashed: equal ReLUOps (estimated)."
+    )
+    yield Picture(
+        f"{view.slug}-grid", alt, caption, draw_grid(grid, "relu_ops", "Accuracy over both budgets")
+    )
+    if view.with_published:
+        yield published_grid(view)
+
+
+def show_degradation(view: View) -> Iterator[Item]:
+    """What each class loses against the teacher: maximum, mean, variance."""
+    losses = {point: found for point in view.points if (found := _class_losses(point))}
+    if not losses:
+        return
+    columns = (
+        Column("method"),
+        Column("budget"),
+        Column("accuracy", "percent"),
+        Column("most lost by a class", "points"),
+        Column("which"),
+        Column("mean lost", "points"),
+        Column("variance (10^-3)", "plain"),
+    )
+    rows = tuple(
+        (
+            point.first.label,
+            point.first.budget,
+            point.accuracy,
+            max(found),
+            _class_name(point, found.index(max(found))),
+            statistics.fmean(found),
+            round(1e3 * statistics.pvariance(found), 3),
+        )
+        for point, found in losses.items()
+    )
+    caption = "Accuracy lost per class against the teacher, mean over seeds (as in tab:perf degradation)."
+    yield Table(f"{view.slug}-classes", caption, columns, rows)
+    shown = {
+        f"{p.first.label}, {p.first.budget}": found for p, found in list(losses.items())[: 2 * MOST_BARS]
+    }
+    alt = "Accuracy lost per class. " + "; ".join(
+        f"{k}: at most {100 * max(v):.1f}" for k, v in shown.items()
+    )
+    yield Picture(f"{view.slug}-class-losses", alt, "A dot per class, mean over seeds.", draw_classes(shown))
+    if view.with_published:
+        yield published_degradation(view)
+
+
+def show_breakdown(view: View) -> Iterator[Item]:
+    """ReLUOps by what causes them."""
+    found = {f"{p.first.label}, {p.first.budget}": _parts(p) for p in view.points if p.first.parts}
+    if not found:
+        return
+    costs = dict(list(found.items())[: 2 * MOST_BARS])
+    alt = "ReLUOps by part. " + "; ".join(
+        f"{label}: "
+        + ", ".join(f"{part} {cost / max(sum(parts.values()), 1):.0%}" for part, cost in parts.items())
+        for label, parts in costs.items()
+    )
+    caption = "What the ReLUOps of one prediction are spent on (the paper's constants, estimated)."
+    yield Picture(f"{view.slug}-breakdown", alt, caption, draw_breakdown(costs))
+
+
+def show_measured(measured: Sequence[Measured], name: str = "predicted") -> Iterator[Item]:
+    """Predicted against measured, as a picture and a table."""
+    if not measured:
+        return
+    worst = {
+        quantity: max(abs(m.error) for m in measured if m.quantity == quantity)
+        for quantity in dict.fromkeys(m.quantity for m in measured)
+    }
+    said = ", ".join(f"{AXES.get(q, q)} within {error:.1%}" for q, error in worst.items())
+    alt = f"Predicted against measured, {len(measured)} values: {said}"
+    caption = f"Every dot a program; on the line the prediction is right. Here: {said}."
+    yield Picture(name, alt, caption, draw_predicted(measured))
+    columns = (
+        Column("program"),
+        Column("protocol"),
+        Column("quantity"),
+        Column("predicted", "count"),
+        Column("measured", "count"),
+        Column("error", "points"),
+    )
+    rows = tuple(
+        (m.program, m.protocol, AXES.get(m.quantity, m.quantity), m.predicted, m.measured, m.error)
+        for m in measured
+    )
+    yield Table(f"{name}-table", "Error in per cent of the measured value.", columns, rows)
+
+
+def _by_granularity(found: Sequence[Point]) -> dict[str, list[Point]]:
+    groups: dict[tuple[str, ...], list[Point]] = {}
+    for point in found:
+        groups.setdefault(tuple(point.first.granularity.get(kind, "") for kind in KINDS), []).append(point)
+    return {
+        "" if i == 0 else "-" + "-".join(key): group[:MOST_BARS]
+        for i, (key, group) in enumerate(groups.items())
+    }
+
+
+def _layers(view: View, found: Sequence[Point], name: str, budget: str) -> Picture:
+    kept = {
+        kind: {
+            point.first.label: [
+                statistics.fmean(counts) for counts in zip(*(c.kept[kind] for c in point.cells), strict=True)
+            ]
+            for point in found
+        }
+        for kind in KINDS
+        if all(kind in point.first.kept for point in found)
+    }
+    alt = f"Sites kept per layer at {budget}. " + "; ".join(
+        f"{label} {kind}: {' '.join(f'{n:.3g}' for n in counts)}"
+        for kind, methods in kept.items()
+        for label, counts in methods.items()
+    )
+    caption = f"Exact sites that each layer keeps at {budget}, mean over seeds."
+    return Picture(name, alt, caption, draw_layers(kept, found[0].first.granularity))
+
+
+def _class_losses(point: Point) -> list[float]:
+    cells = [c for c in point.cells if c.class_accuracy and c.teacher_class_accuracy]
+    losses = [[t - a for t, a in zip(c.teacher_class_accuracy, c.class_accuracy, strict=True)] for c in cells]
+    return [statistics.fmean(values) for values in zip(*losses, strict=True)]
+
+
+def _class_name(point: Point, index: int) -> str:
+    names = point.first.class_names
+    return names[index] if index < len(names) else str(index)
+
+
+def _parts(point: Point) -> dict[str, float]:
+    """Mean ReLUOps by part."""
+    return {
+        part: statistics.fmean(cell.parts.get(part, 0.0) for cell in point.cells)
+        for part in point.first.parts
+    }
