@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tyro
 
-from privit.cli import building, costing, measuring, serving
+from privit.cli import building, costing, measuring, reporting, serving, sweeping
 from privit.cli.output import error_line
 from privit.errors import MissingExtra, PrivitError
 
@@ -35,8 +35,8 @@ _EXTRAS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and gives its exit code."""
     app = tyro.extras.SubcommandApp()
-    for verbs in (building.VERBS, serving.VERBS, measuring.VERBS, costing.VERBS):
-        for name, function in verbs.items():
+    for verbs in (building, serving, measuring, costing, sweeping, reporting):
+        for name, function in verbs.VERBS.items():
             app.command(name=name)(function)
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["version"]):

@@ -1,0 +1,13 @@
+"""Grids of settings over seeds: recipes, what they ask for, and the running of it.
+
+recipe.py, checking.py, subject.py     a TOML file, or everything that is wrong with it
+methods.py                             PriViT and its peers as settings of one path
+tasks.py                               cells, and the stages that they share
+work.py, outcome.py                    one stage; what a finished run is worth
+runner.py, index.py                    jobs, resuming, failures; cell.json and sweep.json
+"""
+
+from privit.sweep.recipe import Recipe, read_recipe
+from privit.sweep.runner import run_sweep
+
+__all__ = ["Recipe", "read_recipe", "run_sweep"]

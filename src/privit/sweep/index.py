@@ -1,0 +1,132 @@
+"""What a sweep leaves for a report: one cell.json per result, and sweep.json over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from privit.config import to_json
+from privit.runs import read_json, write_text
+from privit.sweep.methods import Method
+from privit.sweep.recipe import Experiment, Recipe, Setting
+from privit.sweep.tasks import Cell
+
+FORMAT = 1
+
+
+def result_of(out: Path, task: str) -> dict[str, Any] | None:
+    """What a finished task left in result.json, or None."""
+    path = out / "stages" / task / "result.json"
+    return read_json(path) if path.is_file() else None
+
+
+def write_cell(out: Path, cell: Cell, error: str | None = None) -> str:
+    """Writes a cell's file from what its tasks left; gives done, failed or missing."""
+    result = result_of(out, cell.result)
+    benches = {task: result_of(out, task) for task in cell.benches}
+    if error is None and (result is None or None in benches.values()):
+        return "missing"
+    status = "done" if error is None else "failed"
+    measured = {b["protocol"]: b for b in benches.values() if b is not None}
+    content: dict[str, Any] = {"format": FORMAT, "status": status, "identity": _identity(cell)}
+    content |= _about(cell) | (result or {}) | {"measured": measured, "error": error}
+    if result is not None:
+        content["budget"]["sites"] = {kind: sum(kept) for kind, kept in result["kept"].items()}
+    path = out / cell.folder / "cell.json"
+    text = json.dumps(content, indent=2) + "\n"
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    return status
+
+
+def write_index(
+    out: Path, recipe: Recipe, cells: list[Cell], statuses: dict[str, str], facts: dict[str, Any]
+) -> None:
+    """Puts the recipe's entry into sweep.json; the entries of other recipes stay."""
+    path = out / "sweep.json"
+    index: dict[str, Any] = read_json(path) if path.is_file() else {"format": FORMAT, "recipes": {}}
+    first = recipe.experiments[0].setting
+    index["recipes"][recipe.name] = {
+        "file": _shown(recipe.file),
+        "title": recipe.title,
+        "expect": recipe.expect,
+        **_setting(first),
+        "experiments": [_experiment(experiment) for experiment in recipe.experiments],
+        "cells": [
+            {
+                "cell": f"{cell.folder}/cell.json",
+                "status": statuses.get(cell.folder, "missing"),
+                "experiment": cell.experiment.name,
+                "method": cell.method.name,
+                "budget": cell.budget.name,
+                "seed": cell.seed,
+            }
+            for cell in cells
+        ],
+        **facts,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(index, indent=2) + "\n")
+
+
+def _about(cell: Cell) -> dict[str, Any]:
+    experiment = cell.experiment
+    return {
+        "recipe": experiment.setting.recipe,
+        "size": experiment.setting.size,
+        "experiment": experiment.name,
+        "paper": experiment.paper,
+        "shows": list(experiment.shows),
+        "method": cell.method.name,
+        "label": cell.method.label,
+        "seed": cell.seed,
+        "budget": {"name": cell.budget.name, "asked": dict(cell.budget.sites)},
+        "model": experiment.setting.model,
+        "data": experiment.setting.data,
+    }
+
+
+def _identity(cell: Cell) -> str:
+    """sha256 of what was computed: the tasks' names are hashes of all that went in."""
+    return hashlib.sha256("\n".join((cell.result, *cell.benches)).encode()).hexdigest()
+
+
+def _experiment(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "shows": list(experiment.shows),
+        "note": experiment.note,
+        "methods": [_method(method) for method in experiment.methods],
+        "bench": list(experiment.bench),
+        **_setting(experiment.setting),
+    }
+
+
+def _method(method: Method) -> dict[str, Any]:
+    changes = {"search": dict(method.search), "finetune": dict(method.finetune)}
+    return {"name": method.name, "label": method.label, "about": method.about, "changes": changes}
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    stages = setting.stages
+    settings = {"teacher": stages.teacher, "search": stages.search, "finetune": stages.finetune}
+    settings["matching"] = setting.matching
+    return {
+        "recipe": setting.recipe,
+        "size": setting.size,
+        "model": setting.model,
+        "data": setting.data,
+        "seeds": list(setting.seeds),
+        "settings": {name: to_json(config) for name, config in settings.items()},
+    }
+
+
+def _shown(file: Path) -> str:
+    """The file as seen from here, and never where this machine keeps it."""
+    resolved, here = file.resolve(), Path.cwd().resolve()
+    return resolved.relative_to(here).as_posix() if resolved.is_relative_to(here) else resolved.name

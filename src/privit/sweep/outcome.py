@@ -1,0 +1,151 @@
+"""What a finished run is worth: accuracy, what it kept, its artifact and what a private prediction costs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privit.cost.estimate import breakdown, estimate
+from privit.errors import PrivitError, RequestError
+from privit.operators import BY_ID
+from privit.plan import Plan, uniform_plan
+from privit.runs import Run, load_run, read_json
+from privit.spec import KINDS, Spec
+
+SPU_FIGURES = ("sent_bytes", "rounds", "seconds", "compute_seconds")
+BENCH_FIGURES = (
+    "sent_bytes",
+    "rounds",
+    "seconds",
+    "setup_bytes",
+    "setup_rounds",
+    "max_logit_error",
+    "measured_on",
+    "private",
+)
+
+
+def outcome(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of one run; with `export`, its artifact is written beside result.json."""
+    from privit.train.outcome import class_accuracy
+    from privit.train.stages import read_model
+
+    run, teacher = load_run(stages / wanted["run"]), load_run(stages / wanted["teacher"], "teacher")
+    model, original = read_model(run), read_model(teacher)
+    data = model.subject.load()
+    figures, before = class_accuracy(model, data), class_accuracy(original, data)
+    line = _line(run)
+    result: dict[str, Any] = {
+        **figures,
+        "validation_accuracy": (run.result() or {}).get("validation_accuracy"),
+        "teacher_accuracy": before["accuracy"],
+        "teacher_per_class_accuracy": before["per_class_accuracy"],
+        "class_names": list(model.subject.class_names),
+        "run": f"stages/{run.folder.name}",
+        "search": next((f"stages/{r.folder.name}" for r in line if r.stage == "search"), None),
+        "teacher": f"stages/{teacher.folder.name}",
+        **_described(model.subject.spec, model.plan),
+        "epochs": {r.stage: (r.result() or {}).get("epochs") for r in line},
+        "seconds": {r.stage: (r.result() or {}).get("seconds") for r in line},
+        "warnings": [text for r in line for text in (r.result() or {}).get("warnings", [])],
+    }
+    result |= (
+        _exported(stages, name, run) if wanted["export"] else {"artifact": None, "artifact_problem": None}
+    )
+    ranges = result.pop("ranges", None)
+    result["cost"] = costs(model.subject.spec, model.plan, wanted, ranges)
+    return result
+
+
+def costs(
+    spec: Spec, plan: Plan, wanted: Mapping[str, Any], ranges: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """A plan's cost under every profile; `wanted` names protocols, networks and the graph that SPU runs."""
+    found: dict[str, Any] = {"by_part": {}}
+    for profile, unit in (("paper", "relu_ops"), ("circuits", "and_gates")):
+        whole = estimate(spec, plan, profile)
+        found[unit] = whole.total
+        found[f"{unit}_without_square"] = estimate(spec, plan, f"{profile}-without-square").total
+        found["by_part"][unit] = {part: round(cost) for part, cost in breakdown(whole).items()}
+        found.setdefault("extrapolated", list(whole.extrapolated))
+    found |= {"with_ranges": ranges is not None, "graph": wanted["graph"]}
+    found["spu"] = {
+        protocol: {n: _spu(spec, plan, protocol, n, wanted["graph"], ranges) for n in wanted["networks"]}
+        for protocol in wanted["protocols"]
+    }
+    return found
+
+
+def measured(stages: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes, rounds and seconds of one prediction with an exported model, all parties in this process."""
+    from privit.serve.bench import bench
+
+    result = read_json(stages / wanted["result"] / "result.json")
+    if result["artifact"] is None:
+        raise RequestError(f"there is no artifact to measure: {result['artifact_problem']}")
+    graph = result["cost"].get("graph", "all")
+    against = () if graph == "all" else (graph,)
+    found = bench(stages.parent / result["artifact"], wanted["protocol"], against)
+    found |= found["against"].get(graph, {})
+    return {"protocol": wanted["protocol"]} | {name: found[name] for name in BENCH_FIGURES if name in found}
+
+
+def _line(run: Run) -> list[Run]:
+    """The run and those it came from, the teacher first."""
+    line, notes = [run], run.description.get("notes", {})
+    for earlier in ("search", "teacher"):
+        if earlier in notes:
+            before = load_run(Path(os.path.normpath(run.folder / notes[earlier])))
+            if before.folder != line[0].folder:
+                line.insert(0, before)
+    return line
+
+
+def _described(spec: Spec, plan: Plan) -> dict[str, Any]:
+    whole = uniform_plan(spec, granularity=plan.granularity)
+    return {
+        "kept": {kind: plan.kept(kind) for kind in KINDS},
+        **{f"kept_{kind}": sum(plan.kept(kind)) for kind in KINDS},
+        "sites": {kind: plan.total(kind) for kind in KINDS},
+        "granularity": {kind: plan.granularity.of(kind) for kind in KINDS},
+        "kept_gelu_elements": plan.kept_gelu_elements(spec),
+        "kept_softmax_rows": plan.kept_softmax_rows(spec),
+        "total_gelu_elements": whole.kept_gelu_elements(spec),
+        "total_softmax_rows": whole.kept_softmax_rows(spec),
+        "operators": {kind: _operators(plan, kind) for kind in KINDS},
+        "plan": plan.hash(),
+    }
+
+
+def _operators(plan: Plan, kind: str) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for ids in plan.layers[kind]:
+        for i, count in zip(*np.unique(ids, return_counts=True), strict=True):
+            counts[BY_ID[int(i)].name] += int(count)
+    return dict(counts)
+
+
+def _exported(stages: Path, name: str, run: Run) -> dict[str, Any]:
+    """The artifact's path, or why there is none: a model that the engine cannot hold has an accuracy too."""
+    from privit.train.finetune import export
+
+    folder = stages / name / "artifact"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        artifact = export(run.folder, folder)
+    except PrivitError as error:
+        return {"artifact": None, "artifact_problem": error.message}
+    path = f"stages/{name}/artifact"
+    return {"artifact": path, "artifact_problem": None, "ranges": artifact.public.ranges}
+
+
+def _spu(
+    spec: Spec, plan: Plan, protocol: str, network: str, graph: str, ranges: Mapping[str, float] | None
+) -> dict[str, Any]:
+    found = estimate(spec, plan, "spu", protocol=protocol, network=network, ranges=ranges, rewrites=graph)
+    return {name: found[name] for name in SPU_FIGURES} | {"private": found["private"]}

@@ -1,0 +1,234 @@
+"""The running of a sweep: what is finished is skipped, what fails is reported, the rest goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from datetime import datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from privit.errors import PrivitError, RequestError
+from privit.sweep.index import result_of, write_cell, write_index
+from privit.sweep.recipe import Recipe
+from privit.sweep.subject import check_reachable
+from privit.sweep.tasks import Cell, Grid, Task
+from privit.sweep.work import run_task
+
+Tell = Callable[[str], None]
+
+DIED = "its process died; see the log, and whether the machine ran out of memory"
+
+
+def run_sweep(recipe: Recipe, out: Path, jobs: int = 1, tell: Tell | None = None) -> dict[str, Any]:
+    """What became of every cell; cells and their index are left in `out`.
+
+    Finished stages are read, interrupted ones go on. `jobs` stages run at a time, each in a process of its
+    own with its share of the cores; with one, they run in this process. `tell` gets a line per stage.
+    """
+    if jobs < 1:
+        raise RequestError(f"{jobs} jobs are asked for, but at least 1 was expected", "give 1 or more")
+    out = Path(out)
+    with _alone(out):
+        grid = Grid(recipe)
+        sweep = Sweep(out, grid, tell or (lambda _: None))
+        if sweep.waiting:
+            _check_data(recipe)
+        facts: dict[str, Any] = {
+            "started": datetime.now().isoformat(timespec="seconds"),
+            "jobs": jobs,
+            "cores": os.cpu_count(),
+            "load_at_start": round(os.getloadavg()[0], 2),
+        }
+        began = time.monotonic()
+        try:
+            sweep.finish_cells()
+            with _workers(jobs) as pool:
+                sweep.go(pool, jobs)
+        finally:
+            facts["seconds"] = round(time.monotonic() - began, 1)
+            facts["stages_run"] = sweep.done
+            write_index(out, recipe, grid.cells, sweep.statuses, facts)
+    return sweep.summary() | {"recipe": recipe.name, "out": str(out)} | facts
+
+
+class Sweep:
+    """A sweep under way: which tasks wait, which failed, which cells are there."""
+
+    def __init__(self, out: Path, grid: Grid, tell: Tell):
+        self.out, self.grid, self.tell = out, grid, tell
+        self.waiting = needed(out, grid)
+        self.failed: dict[str, str] = {}
+        self.statuses: dict[str, str] = {}
+        self.done = 0
+        self.total = len(self.waiting)
+
+    def ready(self) -> list[Task]:
+        """The tasks that nothing unfinished stands before, in order."""
+        return [
+            self.grid.tasks[name]
+            for name in self.waiting
+            if not any(before in self.waiting for before in self.grid.tasks[name].after)
+        ]
+
+    def go(self, pool: Pool, jobs: int) -> None:
+        """Runs everything that waits."""
+        running: dict[Future[dict[str, Any]], Task] = {}
+        retried: set[str] = set()
+        try:
+            while self.waiting:
+                busy = {task.name for task in running.values()}
+                for task in self.ready():
+                    if len(running) < jobs and task.name not in busy:
+                        running[pool.submit(run_task, self.out, task)] = task
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    task = running.pop(future)
+                    try:
+                        self.end(task, **future.result())
+                    except BrokenProcessPool:
+                        # Every stage that was under way ends so: each gets one more try.
+                        pool.renew()
+                        if task.name in retried:
+                            self.end(task, DIED, 0.0)
+                        retried.add(task.name)
+        finally:
+            for future in running:
+                future.cancel()
+
+    def end(self, task: Task, error: str | None, seconds: float) -> None:
+        """Notes how a task ended, with all that could only follow it, and writes the cells it ended."""
+        self.waiting.remove(task.name)
+        self.done += 1
+        if error is not None:
+            self._fail(task.name, error)
+        head = f"[{self.total - len(self.waiting)}/{self.total}]"
+        self.tell(f"{head} {describe(self.out, task, error)} ({seconds:.0f} s)")
+        self.finish_cells()
+
+    def finish_cells(self) -> None:
+        """Writes the file of every cell whose tasks are done or cannot be done."""
+        for cell in self.grid.cells:
+            if self.statuses.get(cell.folder, "missing") == "missing":
+                problem = self._problem(cell)
+                self.statuses[cell.folder] = write_cell(self.out, cell, problem)
+
+    def _problem(self, cell: Cell) -> str | None:
+        return next((self.failed[t] for t in (cell.result, *cell.benches) if t in self.failed), None)
+
+    def _fail(self, name: str, error: str) -> None:
+        self.failed[name] = error
+        for follower in [n for n in self.waiting if name in self.grid.tasks[n].after]:
+            self.waiting.remove(follower)
+            task = self.grid.tasks[name]
+            self._fail(follower, error if task.stage == "result" else f"{name}: {error.split(': ', 1)[-1]}")
+
+    def summary(self) -> dict[str, Any]:
+        """How many cells are done, and which failed and why."""
+        failed = [
+            {"cell": cell.folder, "error": self._problem(cell) or "failed"}
+            for cell in self.grid.cells
+            if self.statuses[cell.folder] == "failed"
+        ]
+        return {"cells": len(self.grid.cells), "done": len(self.grid.cells) - len(failed), "failed": failed}
+
+
+def needed(out: Path, grid: Grid) -> list[str]:
+    """The unfinished tasks that some unfinished cell needs, in an order in which they can be done."""
+    wanted: set[str] = set()
+    stack = [task for cell in grid.cells for task in (cell.result, *cell.benches)]
+    while stack:
+        name = stack.pop()
+        if name not in wanted and result_of(out, name) is None:
+            wanted.add(name)
+            stack += grid.tasks[name].after
+    return [name for name in grid.tasks if name in wanted]
+
+
+def describe(out: Path, task: Task, error: str | None) -> str:
+    """A line on how a task ended."""
+    text = f"{task.stage} {task.title} {task.name.split('-')[-2]}"
+    if error is not None:
+        return f"FAILED {text}: {error.splitlines()[0]}"
+    accuracy = (result_of(out, task.name) or {}).get("accuracy")
+    return f"{text}: {accuracy:.2%}" if isinstance(accuracy, float) else text
+
+
+def _check_data(recipe: Recipe) -> None:
+    problems = []
+    for name in sorted({experiment.setting.data for experiment in recipe.experiments}):
+        try:
+            check_reachable(name)
+        except PrivitError as error:
+            problems.append(f"{error.message} ({error.hint})")
+    if problems:
+        raise RequestError("; ".join(problems), "nothing was started")
+
+
+class Pool:
+    """Where tasks run: in this process, or in several of their own."""
+
+    def __init__(self, jobs: int):
+        self.jobs = jobs
+        self.executor: Executor | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Starts new processes in the place of dead ones."""
+        self.close()
+        if self.jobs > 1:
+            self.executor = ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn"))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """The future of a call; in this process it is over at once."""
+        if self.executor is not None:
+            return self.executor.submit(function, *arguments)
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def close(self) -> None:
+        """Lets what runs come to its end and starts nothing more."""
+        if self.executor is not None:
+            self.executor.shutdown(wait=True, cancel_futures=True)
+            self.executor = None
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Pool]:
+    """Processes with their share of the cores."""
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
+    if jobs > 1:
+        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+        # Threads that spin while they wait would take the other jobs' cores.
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    pool = Pool(jobs)
+    try:
+        yield pool
+    finally:
+        pool.close()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Refuses to run beside another sweep in the same folder: both would write the same runs."""
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"{out} is a file, but a sweep needs a folder", "give another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RequestError(f"another sweep is running in {out}", "wait for it, or give --out") from error
+        yield

@@ -1,0 +1,123 @@
+"""The work of one task: a stage of training, or the measuring of a finished run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from privit.config import FinetuneConfig, SearchConfig, TeacherConfig, from_json
+from privit.errors import PrivitError
+from privit.plan import Plan, load_plan, uniform_plan
+from privit.runs import load_run, write_text
+from privit.spec import KINDS
+from privit.sweep.tasks import Task
+
+
+def run_task(out: Path, task: Task) -> dict[str, Any]:
+    """How a task ended: `error` is None or what went wrong; what it printed is in OUT/logs."""
+    started = time.monotonic()
+    log = out / "logs" / f"{task.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    error = None
+    with log.open("a") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
+        try:
+            STAGES[task.stage](out / "stages", task)
+        except PrivitError as problem:
+            error = problem.message
+            file.write(f"error: {problem}\n")
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+            file.write(traceback.format_exc())
+    return {"error": error, "seconds": time.monotonic() - started}
+
+
+def _teacher(stages: Path, task: Task) -> None:
+    from privit.train.teacher import train_teacher
+
+    wanted = task.settings
+    config = from_json(TeacherConfig, wanted["config"])
+    train_teacher(wanted["model"], wanted["data"], stages / task.name, config)
+
+
+def _search(stages: Path, task: Task) -> None:
+    from privit.train.search import search
+
+    config, teacher = from_json(SearchConfig, task.settings["config"]), stages / task.settings["teacher"]
+    initial = None
+    if task.settings["fitted"]:
+        from privit.train.fit import FitConfig
+        from privit.train.training_free import fitted_start
+
+        initial = fitted_start(teacher, config.granularity, config.stand_in, FitConfig(seed=config.seed))
+    search(teacher, stages / task.name, config, initial)
+
+
+def _matching(stages: Path, task: Task) -> None:
+    from privit.train.baselines import match
+    from privit.train.stages import read_model
+
+    teacher = stages / task.settings["teacher"]
+    plan = uniform_plan(read_model(load_run(teacher)).subject.spec, **task.settings["operators"])
+    match(teacher, stages / task.name, plan, from_json(FinetuneConfig, task.settings["config"]))
+
+
+def _finetune(stages: Path, task: Task) -> None:
+    from privit.train.finetune import finetune
+
+    wanted = task.settings
+    config, source = from_json(FinetuneConfig, wanted["config"]), stages / wanted["source"]
+    plan = None if wanted["plan"] is None else _plan(stages, source, wanted["budget"], wanted["plan"])
+    finetune(source, stages / task.name, config, wanted["budget"], plan)
+
+
+def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]) -> Plan:
+    """The plan that a fine-tuning is given, where no search found it."""
+    from privit.train.baselines import random_plan, spread_plan, without_last_layers
+    from privit.train.stages import read_model
+
+    if wanted["how"] == "cut":
+        return load_plan(stages / wanted["search"] / "budgets" / wanted["budget"] / "plan.safetensors")
+    if wanted["how"] == "layers":
+        largest = load_plan(source / "budgets" / str(budget) / "plan.safetensors")
+        kinds = tuple(wanted["kinds"])
+        return without_last_layers(largest, wanted["layers"], wanted["stand_in"], kinds)
+    config = from_json(SearchConfig, wanted["search"])
+    spec = read_model(load_run(source)).subject.spec
+    sites = {k: wanted["sites"].get(k, 1.0) if k in config.kinds else 1.0 for k in KINDS}
+    operators = {"granularity": config.granularity, "exact": config.exact, "stand_in": config.stand_in}
+    if wanted["how"] == "spread":
+        return spread_plan(spec, sites["gelu"], sites["softmax"], **operators)  # type: ignore[arg-type]
+    return random_plan(spec, sites["gelu"], sites["softmax"], wanted["seed"], **operators)  # type: ignore[arg-type]
+
+
+def _result(stages: Path, task: Task) -> None:
+    from privit.sweep.outcome import outcome
+
+    _write_result(stages, task, outcome(stages, task.name, task.settings))
+
+
+def _bench(stages: Path, task: Task) -> None:
+    from privit.sweep.outcome import measured
+
+    _write_result(stages, task, measured(stages, task.settings))
+
+
+def _write_result(stages: Path, task: Task, result: dict[str, Any]) -> None:
+    folder = stages / task.name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+STAGES: dict[str, Callable[[Path, Task], None]] = {
+    "teacher": _teacher,
+    "search": _search,
+    "matching": _matching,
+    "finetune": _finetune,
+    "result": _result,
+    "bench": _bench,
+}
