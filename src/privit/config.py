@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from privit.cost.pricing import Price
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import operator
 from privit.plan import site_budget
@@ -89,10 +90,33 @@ class TeacherConfig(TrainConfig):
 
 @dataclass(frozen=True)
 class Budget:
-    """How many exact sites of each kind may stay: a whole number of sites, or a share as a float up to 1."""
+    """How many exact sites of each kind may stay, or what one prediction may cost.
 
-    sites: dict[str, float]
+    `sites` holds a whole number of sites or a share as a float up to 1; `cost` is in the unit of the search's
+    price, and then it is the search that divides it between kinds and layers.
+    """
+
+    sites: dict[str, float] = field(default_factory=dict)
     name: str = "final"
+    cost: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; a budget in sites reads as it did before there were others."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def spend(cost: float, name: str = "final") -> Budget:
+    """A budget in what one prediction costs."""
+    return Budget({}, name, cost)
+
+
+FREE = {"quadratic": "affine", "quadratic_attn": "constant_attn", "squared_attn": "uniform_attn"}
+"""What costs less than a stand-in with a square: the third choice of a search with a cost budget."""
+
+
+def free_choices(stand_in: Mapping[str, str]) -> dict[str, str]:
+    """For each kind whose stand-in has a square, the one that is free of it."""
+    return {kind: FREE[name] for kind, name in stand_in.items() if name in FREE}
 
 
 def keep(share: float, name: str = "final") -> Budget:
@@ -119,6 +143,8 @@ class SearchConfig(TrainConfig):
 
     `epochs` is the most that may be spent: then the plan is cut by rank, with a warning.
     `temperature_squared` multiplies the KL term by T^2, as Hinton et al. (2015) do; the paper does not say.
+    `price` is the unit of budgets in cost, `free` an operator for each kind that costs less than the
+    stand-in: a third choice, which only budgets in cost make use of.
     """
 
     epochs: int = 200
@@ -138,6 +164,8 @@ class SearchConfig(TrainConfig):
     granularity: Granularity = field(default_factory=Granularity)
     exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
     stand_in: dict[str, str] = field(default_factory=lambda: {"gelu": "identity", "softmax": "squared_attn"})
+    free: dict[str, str] = field(default_factory=dict)
+    price: Price | None = None
     start: Literal["teacher", "random"] = "teacher"
     distill: bool = True
     temperature: float = 4.0
@@ -149,13 +177,9 @@ class SearchConfig(TrainConfig):
         """Everything that is wrong with these settings, in sentences."""
         found = super().problems()
         found += _kind_problems(self)
-        for budget in self.budgets:
-            found += _budget_problems(budget)
-        names = [budget.name for budget in self.budgets]
-        if not names:
-            found.append("no budget is given")
-        if len(set(names)) < len(names):
-            found.append(f"budgets share a name: {', '.join(names)}")
+        found += budgets_problems(self.budgets, self.price)
+        for kind, name in self.free.items():
+            found += _refusals(lambda kind=kind, name=name: operator(name, kind))
         # Adam moves a switch by about its learning rate a step, so dead switches jitter by a few of them.
         if not self.force and self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
             found.append(
@@ -217,10 +241,36 @@ def _kind_problems(config: SearchConfig) -> list[str]:
     return found
 
 
+def budgets_problems(budgets: tuple[Budget, ...], price: Price | None) -> list[str]:
+    """Everything that is wrong with the budgets of a search, in sentences."""
+    found = [] if price is None else price.problems()
+    for budget in budgets:
+        found += _budget_problems(budget)
+    names = [budget.name for budget in budgets]
+    if not names:
+        found.append("no budget is given")
+    if len(set(names)) < len(names):
+        found.append(f"budgets share a name: {', '.join(names)}")
+    costs = [budget.cost is not None for budget in budgets]
+    if any(costs) and price is None:
+        found.append("a budget in cost is given, but no price that says in which unit")
+    if any(costs) and not all(costs):
+        found.append("budgets in sites and in cost are mixed; search them in two runs")
+    if names and not any(costs) and price is not None:
+        found.append("a price is given, but no budget in cost")
+    return found
+
+
 def _budget_problems(budget: Budget) -> list[str]:
-    found = [
-        f"budget {budget.name!r} says nothing about {kind}" for kind in KINDS if kind not in budget.sites
-    ]
+    found = []
+    if budget.cost is None:
+        found += [f"budget {budget.name!r} says nothing about {k}" for k in KINDS if k not in budget.sites]
+    elif budget.sites:
+        found.append(f"budget {budget.name!r} is given in sites and in cost; give one of them")
+    elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
+        found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
+    elif not (budget.cost > 0 and math.isfinite(budget.cost)):
+        found.append(f"the cost of budget {budget.name!r} is {budget.cost}, not above zero")
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", budget.name):
         found.append(f"budget name {budget.name!r} cannot be a folder's; use letters, digits, . and -")
     for kind, value in budget.sites.items():
@@ -273,6 +323,8 @@ def check_config(config: TrainConfig) -> None:
 def to_json(config: TrainConfig) -> dict[str, Any]:
     """Plain data from which `from_json` makes an equal config."""
     data = asdict(config)
+    if isinstance(config, SearchConfig):
+        data["budgets"] = [budget.to_json() for budget in config.budgets]
     return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
 
 
@@ -286,6 +338,7 @@ def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:
         "budgets": lambda value: tuple(Budget(**budget) for budget in value),
         "descents": lambda value: {k: Descent(**descent) for k, descent in value.items()},
         "granularity": lambda value: Granularity(**value),
+        "price": lambda value: None if value is None else Price(**value),
         "kinds": lambda value: (value,) if isinstance(value, str) else tuple(value),
     }
     values = dict(data)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional
 
+from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with_cost_budgets
 from privit.cli.output import percent, show_fields, show_json
 from privit.config import Budget, FinetuneConfig, SearchConfig, from_json, to_json
 from privit.errors import RequestError
@@ -116,11 +117,21 @@ def search(
     strategy: int | None = None,
     fitted: bool = False,
     no_training: bool = False,
+    max_seconds: tuple[float, ...] = (),
+    max_bytes: tuple[float, ...] = (),
+    max_rounds: tuple[float, ...] = (),
+    max_relu_ops: tuple[float, ...] = (),
+    protocol: str = "cheetah",
+    network: str = "lan",
+    measure: bool = False,
     seed: int = 0,
     set_: Settings = (),
     json: bool = False,
 ) -> None:
     """Train weights and switches together until the budget is met.
+
+    A budget is a share or count of sites, or what one prediction may cost: then the split between kinds and
+    layers is found, and stand-ins are fitted to the teacher unless others are set.
 
     Args:
         run: The teacher's run.
@@ -132,6 +143,13 @@ def search(
         strategy: One of the paper's strategies 1 to 5.
         fitted: Start from stand-ins fitted to the teacher instead of the paper's.
         no_training: Fit stand-ins and choose sites by the loss they cause, in minutes.
+        max_seconds: What one prediction may take on --network; several budgets give several plans.
+        max_bytes: What one party may send, such as 60e6.
+        max_rounds: Send actions that one prediction may take.
+        max_relu_ops: The paper's unit.
+        protocol: cheetah, aby3 or semi2k-benchmark, for seconds, bytes and rounds.
+        network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s), for seconds.
+        measure: Afterwards run the found programs on the engine and put what they cost beside the prediction.
         seed: For order and augmentation.
         set_: Any other setting.
         json: Print one JSON object.
@@ -141,8 +159,15 @@ def search(
         chosen = with_strategy(chosen, strategy)
     config = _changed(chosen.search, {"seed": seed}, set_)
     config = _with_budgets(config, keep, gelu_budget, softmax_budget)
+    costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
+    priced = with_cost_budgets(config, costs, protocol, network)
+    if priced != config:
+        if keep or gelu_budget is not None or softmax_budget is not None:
+            raise RequestError("a budget in sites was given beside one in cost", "give one or the other")
+        given = any(setting.partition("=")[0].strip() == "stand_in" for setting in set_)
+        config, fitted = with_choices(priced, fitted or not given), fitted or not given
     if no_training:
-        _finish(f"search {out}", _without_training(run, out, config), json)
+        _close_search(out, _without_training(run, out, config), measure, json)
         return
     from privit.train.search import search as run_search
 
@@ -153,7 +178,16 @@ def search(
 
         config = replace(config, stand_in={"gelu": "quadratic", "softmax": "quadratic_attn"})
         initial = fitted_start(run, config.granularity, config.stand_in, FitConfig(seed=seed))
-    _finish(f"search {out}", run_search(run, out, config, initial), json)
+    _close_search(out, run_search(run, out, config, initial), measure, json)
+
+
+def _close_search(out: Path, result: dict[str, Any], measure: bool, json: bool) -> None:
+    """Shows a search's result, with what its plans cost on the engine if that is asked for."""
+    if measure and os.environ.get("RANK", "0") == "0":
+        result = measured_budgets(out)
+    if "predicted_cost" in result and not json:
+        show_kept(result)
+    _finish(f"search {out}", result, json)
 
 
 def _without_training(run: Path, out: Path, config: SearchConfig) -> dict[str, Any]:
@@ -165,6 +199,8 @@ def _without_training(run: Path, out: Path, config: SearchConfig) -> dict[str, A
         budgets=config.budgets,
         granularity=config.granularity,
         exact=config.exact,
+        free=config.free,
+        price=config.price,
         fit=replace(bare.fit, seed=config.seed),
     )
     return search_without_training(run, out, settings)

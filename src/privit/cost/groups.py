@@ -25,7 +25,7 @@ CellCost = Callable[[np.ndarray], float]
 
 @dataclass(frozen=True)
 class Group:
-    """The sites of one kind in one layer: `losses` (levels, sites) falls from the cheapest level to the exact.
+    """The sites of one kind in one layer; `losses` (levels, sites) falls from cheapest to exact.
 
     `heads` says which head each site belongs to: zeros where there are none.
     """

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from privit.cost.dial import Dial
 from privit.cost.groups import Group, Step, falling, steps
+from privit.cost.pricing import Price, Pricer
 from privit.cost.rungs import Board, Rung, best_path
 from privit.errors import BudgetError
 from privit.operators import operator
@@ -33,7 +33,7 @@ Losses = Mapping[str, Sequence[np.ndarray]]
 class Ladder:
     """Plans in the order of their cost."""
 
-    dial: Dial
+    pricer: Pricer
     granularity: Granularity
     options: dict[str, tuple[str, ...]]
     groups: list[Group]
@@ -48,7 +48,7 @@ class Ladder:
 
     def plan(self, index: int) -> Plan:
         """The plan of one rung."""
-        shapes = sites(self.dial.spec, self.granularity)
+        shapes = sites(self.pricer.spec, self.granularity)
         layers: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
         for group, way, state in zip(self.groups, self.ways, self.rungs[index].states, strict=True):
             ids = _ids(self.options[group.kind], levels_at(group, way, state))
@@ -58,56 +58,61 @@ class Ladder:
     def cost(self, index: int) -> float:
         """What one rung really costs: the whole plan estimated."""
         if index not in self._true:
-            self._true[index] = self.dial.cost(self.plan(index))
+            self._true[index] = self.pricer.cost(self.plan(index))
         return self._true[index]
 
     def index_for(self, budget: float) -> int:
         """The highest rung within the budget; a budget below every plan is refused with the floor."""
-        rough = self.dial.on_engine and bool(self.dial.table.ciphertexts)
+        rough = self.pricer.on_engine and bool(self.pricer.table.ciphertexts)
         most = budget * (1 + (CELLS_ROUGH if rough else CELLS_EXACT))
         affordable = [i for i, rung in enumerate(self.rungs) if rung.cost <= most]
         for index in reversed(affordable):
             if self.cost(index) <= budget:
                 return index
-        raise self._refusal(budget)
+        raise self.refusal(budget)
 
-    def _refusal(self, budget: float) -> BudgetError:
-        price = self.dial.price
-        return BudgetError(
-            f"the budget is {price.show(budget)}, but all cheap costs {price.show(self.floor)} with "
-            f"{price.setting}; nothing below that is possible for this model",
-            "a smaller image or a smaller model lowers it"
-            + (", and so does a faster network or another protocol" if self.dial.on_engine else ""),
-        )
+    def refusal(self, budget: float) -> BudgetError:
+        """What to say of a budget that no plan meets."""
+        return below_floor(self.pricer.price, budget, self.floor)
+
+
+def below_floor(price: Price, budget: float, floor: float) -> BudgetError:
+    """What to say of a budget below the cheapest plan, and what would lower that."""
+    other = {"seconds": ", a faster network or another protocol", "bytes": " or another protocol"}
+    return BudgetError(
+        f"the budget is {price.show(budget)}, but all cheap costs {price.show(floor)} under {price.setting}; "
+        "nothing below that is possible for this model",
+        f"a smaller image, a smaller model{other.get(price.unit, '')} would lower it",
+    )
 
 
 def make_ladder(
-    dial: Dial, granularity: Granularity, options: Mapping[str, Sequence[str]], losses: Losses
+    pricer: Pricer, granularity: Granularity, options: Mapping[str, Sequence[str]], losses: Losses
 ) -> Ladder:
     """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last."""
     named = {kind: tuple(options[kind]) for kind in KINDS}
-    shapes = sites(dial.spec, granularity)
+    shapes = sites(pricer.spec, granularity)
     groups = [
         Group(k, i, falling(losses[k][i].reshape(len(named[k]), -1)), _heads(k, shapes[k][i]))
         for k in KINDS
-        for i in range(dial.spec.depth)
+        for i in range(pricer.spec.depth)
     ]
-    rest = dial.rest(granularity)
+    rest = pricer.rest(granularity)
     start = [
-        _cell(dial, g, np.zeros(g.losses.shape[1], np.int64), named, granularity, shapes) for g in groups
+        _cell(pricer, g, np.zeros(g.losses.shape[1], np.int64), named, granularity, shapes) for g in groups
     ]
     base = rest + np.sum(start, axis=0)
-    floor = dial.value(base)
+    floor = pricer.value(base)
 
     def way(group: Group, own: np.ndarray) -> list[Step]:
         def cost(levels: np.ndarray) -> float:
-            return dial.value(base - own + _cell(dial, group, levels, named, granularity, shapes))
+            return pricer.value(base - own + _cell(pricer, group, levels, named, granularity, shapes))
 
         return steps(group, cost, floor * CHEAPER_THAN_NOTHING)
 
     ways = [way(group, own) for group, own in zip(groups, start, strict=True)]
     vectors = [
-        np.stack([own, *(_cell(dial, g, s.levels, named, granularity, shapes) for s in found)])
+        np.stack([own, *(_cell(pricer, g, s.levels, named, granularity, shapes) for s in found)])
         for g, own, found in zip(groups, start, ways, strict=True)
     ]
     board = Board(
@@ -121,9 +126,9 @@ def make_ladder(
         [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
         np.array([group.kind == "softmax" for group in groups]),
         rest,
-        dial.value,
+        pricer.value,
     )
-    return Ladder(dial, granularity, named, groups, ways, best_path(board))
+    return Ladder(pricer, granularity, named, groups, ways, best_path(board))
 
 
 def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], float]) -> np.ndarray:
@@ -147,7 +152,7 @@ def _ids(options: tuple[str, ...], levels: np.ndarray) -> np.ndarray:
 
 
 def _cell(
-    dial: Dial,
+    pricer: Pricer,
     group: Group,
     levels: np.ndarray,
     options: dict[str, tuple[str, ...]],
@@ -155,4 +160,4 @@ def _cell(
     shapes: dict[str, list[Shape]],
 ) -> np.ndarray:
     ids = _ids(options[group.kind], levels).reshape(shapes[group.kind][group.layer])
-    return dial.cell(group.kind, group.layer, ids, granularity)
+    return pricer.cell(group.kind, group.layer, ids, granularity)

@@ -16,17 +16,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from privit.config import Budget
+from privit.config import Budget, budgets_problems
+from privit.cost.pricing import Price
 from privit.data import Data, preprocess_split
 from privit.errors import config_error
 from privit.operators import operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, write_text
 from privit.spec import KINDS, Granularity
+from privit.train.afford import (
+    Affordable,
+    choices,
+    describe_cost,
+    fitted_cut,
+    measured_losses,
+    refuse_below_floor,
+)
 from privit.train.batches import Images, to_tensor
 from privit.train.choose import choose_plans, site_scores
 from privit.train.fit import FitConfig, fit, fit_images
 from privit.train.losses import correct
+from privit.train.ranges import measure_ranges
 from privit.train.search import cut_folder
 from privit.train.stages import (
     Model,
@@ -49,7 +59,8 @@ NOTHING = Budget(dict.fromkeys(KINDS, 0))
 class TrainingFreeConfig:
     """What a run without training may keep, what stands elsewhere, and how that is fitted.
 
-    `score_images` of the fit's images are used to measure what each site's replacement costs.
+    `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in cost
+    need a `price`, and have a third choice for each kind that `free` names.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -58,18 +69,15 @@ class TrainingFreeConfig:
     stand_in: dict[str, str] = field(
         default_factory=lambda: {"gelu": "quadratic", "softmax": "quadratic_attn"}
     )
+    free: dict[str, str] = field(default_factory=dict)
+    price: Price | None = None
     fit: FitConfig = field(default_factory=FitConfig)
     score_images: int = 128
     memory_bytes: int = 4 << 30
 
     def problems(self) -> list[str]:
         """Everything that is wrong with these settings, in sentences."""
-        found = self.fit.problems()
-        if not self.budgets:
-            found.append("no budget is given")
-        names = [budget.name for budget in self.budgets]
-        if len(set(names)) < len(names):
-            found.append(f"budgets share a name: {', '.join(names)}")
+        found = self.fit.problems() + budgets_problems(self.budgets, self.price)
         if not self.score_images > 0:
             found.append(f"score_images is {self.score_images}, not above zero")
         return found
@@ -93,18 +101,27 @@ def search_without_training(
     teacher = read_model(source)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     settings = {"training": False} | json.loads(json.dumps(asdict(config)))
-    opened = open_run(run, "search", settings, {"teacher": model_hash(teacher)}, threads(), notes)
+    settings["budgets"] = [budget.to_json() for budget in config.budgets]
+    inputs, defaults = {"teacher": model_hash(teacher)}, asdict(TrainingFreeConfig())
+    opened = open_run(run, "search", settings, inputs, threads(), notes, defaults)
     if (finished := opened.result()) is not None:
         return finished
     started = time.monotonic()
     data = teacher.subject.load()
     pixels = _fit_pixels(teacher, data, config.fit)
-    plans = _plans(teacher, pixels, config)
-    cuts = {name: _fitted(teacher, plan, pixels, config.fit) for name, plan in plans.items()}
+    if config.price is None:
+        plans = _plans(teacher, pixels, config)
+        cuts = {name: _fitted(teacher, plan, pixels, config.fit) for name, plan in plans.items()}
+        costs: dict[str, dict[str, Any]] = {}
+    else:
+        cuts, costs = _paid(teacher, pixels, config, config.price)
     seconds = time.monotonic() - started
-    budgets = {name: _record(opened, teacher, data, name, cut, config) for name, cut in cuts.items()}
+    budgets = {
+        name: _record(opened, teacher, data, name, cut, config) | costs.get(name, {})
+        for name, cut in cuts.items()
+    }
     last = config.budgets[-1].name
-    write_model(opened.folder, teacher.subject, plans[last], cuts[last].weights())
+    write_model(opened.folder, teacher.subject, cuts[last].plan(), cuts[last].weights())
     result = {"stage": "search"} | budgets[last] | {"budgets": budgets, "warnings": [], "epochs": 0}
     return opened.finish(result | {"seconds": round(seconds, 3)})
 
@@ -133,9 +150,10 @@ def _check(config: TrainingFreeConfig) -> None:
     problems = config.problems()
     if problems:
         raise config_error(problems)
-    for role in (config.exact, config.stand_in):
+    for role in (config.exact, config.stand_in, config.free):
         for kind in KINDS:
-            operator(role[kind], kind)
+            if role is not config.free or kind in role:
+                operator(role[kind], kind)
 
 
 def _fit_pixels(teacher: Model, data: Data, config: FitConfig) -> np.ndarray:
@@ -160,6 +178,24 @@ def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> di
         fitted = fit(student, pixels, config.fit)
         scores = site_scores(fitted, pixels[: config.score_images], config.fit.batch_size, config.fit.seed)
     return choose_plans(student, scores, budgets)
+
+
+def _paid(
+    teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
+) -> tuple[dict[str, Student], dict[str, dict[str, Any]]]:
+    """A fitted student for each budget in cost, and what result.json says of its cost."""
+    options = choices(config.exact, config.stand_in, config.free)
+    spec, granularity = teacher.subject.spec, config.granularity
+    budgets = {budget.name: float(budget.cost or 0) for budget in config.budgets}
+    ranges = measure_ranges(teacher.student(), pixels)
+    refuse_below_floor(spec, price, options, granularity, min(budgets.values()), ranges)
+    losses = measured_losses(teacher, options, granularity, pixels, config.fit, config.score_images)
+    found = Affordable(spec, granularity, price, options, losses, ranges)
+    cuts, costs = {}, {}
+    for name, cost in budgets.items():
+        cut = fitted_cut(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels)
+        cuts[name], costs[name] = cut.student, describe_cost(price, cut.predicted_cost, cost)
+    return cuts, costs
 
 
 def _fitted(teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:

@@ -1,7 +1,7 @@
-"""What a plan costs in one unit, and quickly: the dial that a cost budget turns.
+"""What a plan costs in one unit, and quickly, exactly or piece by piece.
 
-`Dial.cost` gives what `privit.cost.estimate` gives for the whole plan. `Dial.cell` prices one layer's sites
-of one kind alone, so that thousands of choices are weighed without estimating the model again for each.
+`Pricer.cost` gives what `privit.cost.estimate` gives for the whole plan. `Pricer.cell` prices one layer's
+sites of one kind alone, so that thousands of choices are weighed without estimating the model again for each.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Price:
 
 
 @dataclass
-class Dial:
+class Pricer:
     """The cost of plans of one model in one unit; nothing of it is measured.
 
     `ranges` are those of an artifact (train/ranges.py): with them the engine's short functions are counted.
@@ -177,14 +177,11 @@ class Dial:
 
     def _value(self, vector: np.ndarray) -> float:
         cost = _cost(vector)
+        if self.price.unit == "seconds":
+            return query_seconds(self.table, cost, network(self.price.network))
         if self.table.ciphertexts:
             cost += Cheetah(self.table).refills(cost)
-        if self.price.unit == "bytes":
-            return float(round(cost.most_bytes))
-        if self.price.unit == "rounds":
-            return float(round(cost.most_rounds))
-        where = network(self.price.network)
-        return where.seconds(cost.seconds, cost.most_bytes, cost.most_rounds, self.table.slope)
+        return float(round(cost.most_bytes if self.price.unit == "bytes" else cost.most_rounds))
 
 
 _SCALARS = 5

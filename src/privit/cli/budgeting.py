@@ -1,0 +1,99 @@
+"""Budgets in cost on the command line: from arguments to settings, and from a run to what it costs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from privit.cli.output import note, show_rows
+from privit.config import SearchConfig, free_choices, spend
+from privit.cost.pricing import Price, Unit
+from privit.errors import RequestError
+from privit.spec import KINDS
+
+FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
+MEASURED = {"bytes": "sent_bytes", "rounds": "rounds", "seconds": "seconds"}
+
+
+def with_cost_budgets(
+    config: SearchConfig, costs: Mapping[str, tuple[float, ...]], protocol: str, network: str
+) -> SearchConfig:
+    """The settings with the budgets in cost that were given, the largest first; as they are if none was."""
+    given = {unit: values for unit, values in costs.items() if values}
+    if not given:
+        return config
+    if len(given) > 1:
+        options = " and ".join(f"--max-{unit.replace('_', '-')}" for unit in given)
+        raise RequestError(f"{options} were given together", "give budgets in one unit")
+    ((unit, values),) = given.items()
+    budgets = tuple(spend(value, f"{unit.replace('_', '-')}-{_number(value)}") for value in _falling(values))
+    return replace(config, budgets=budgets, price=Price(cast(Unit, unit), protocol, network))
+
+
+def with_choices(config: SearchConfig, fitted: bool) -> SearchConfig:
+    """The settings with a third choice for each kind that has one, beside fitted stand-ins if asked for."""
+    stand_in = FITTED if fitted else config.stand_in
+    return replace(config, stand_in=dict(stand_in), free=config.free or free_choices(stand_in))
+
+
+def _falling(values: tuple[float, ...]) -> list[float]:
+    return sorted(set(values), reverse=True)
+
+
+def _number(value: float) -> str:
+    """A number that a folder can be called: 60e6 as 60000000, 2.5 as 2.5."""
+    return str(int(value)) if value == int(value) else str(value).replace("+", "")
+
+
+def measured_budgets(run: Path) -> dict[str, Any]:
+    """The run's result with what each budget's program costs on the engine, all parties in one process.
+
+    Bytes and rounds are counted; seconds are computed from them and the computing time, for the network.
+    """
+    from privit.runs import load_run
+    from privit.train.finetune import export
+
+    opened = load_run(run, "search")
+    result = dict(opened.result() or {})
+    for name, figures in result["budgets"].items():
+        note(f"measuring budget {name}")
+        with tempfile.TemporaryDirectory(prefix="privit-search-") as folder:
+            export(run, Path(folder) / "artifact", budget=name)
+            figures |= measured(Path(folder) / "artifact", figures.get("price"))
+        if figures["plan"] == result["plan"]:
+            result |= figures
+    return opened.finish(result)
+
+
+def measured(artifact: Path, price: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an artifact's program costs when it is run, under keys that say so."""
+    from privit.cost.network import network
+    from privit.cost.table import shipped_table
+    from privit.serve.bench import bench
+
+    asked = Price(**price) if price else Price()
+    found = bench(artifact, protocol=asked.protocol)
+    slope = shipped_table(asked.protocol).slope
+    where = network(asked.network)
+    figures = {"sent_bytes": found["sent_bytes"], "rounds": found["rounds"]}
+    figures["seconds"] = where.seconds(found["seconds"], found["sent_bytes"], found["rounds"], slope)
+    described: dict[str, Any] = {"measured": figures | {"measured_on": "simulated", "network": str(where)}}
+    if asked.unit in MEASURED:
+        described["measured_cost"] = figures[MEASURED[asked.unit]]
+    return described
+
+
+def show_kept(result: Mapping[str, Any]) -> None:
+    """What each layer keeps, for each budget in cost."""
+    for name, figures in result["budgets"].items():
+        if "price" not in figures:
+            continue
+        price = Price(**figures["price"])
+        said = f"{name}: {price.show(figures['predicted_cost'])} predicted under {price.setting}"
+        if "measured_cost" in figures:
+            said += f", {price.show(figures['measured_cost'])} measured"
+        rows = [(kind, *figures["kept"][kind]) for kind in KINDS]
+        show_rows(said, ("kept", *(f"layer {i}" for i in range(len(rows[0]) - 1))), rows)

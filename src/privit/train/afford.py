@@ -1,0 +1,162 @@
+"""Plans that a cost budget can pay, from the loss that each operator causes at each site.
+
+Losses are measured on training images (choose.py) in the model as it is; costs are estimated for the ranges
+that the model's values have, since those decide how long the engine's functions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privit.config import SearchConfig
+from privit.cost.ladder import Ladder, Losses, below_floor, make_ladder
+from privit.cost.pricing import Price, Pricer
+from privit.cost.rungs import WITHIN
+from privit.plan import Plan, uniform_plan
+from privit.spec import KINDS, Granularity, Spec
+from privit.train.choose import Scores, site_scores
+from privit.train.fit import FitConfig, fit
+from privit.train.ranges import measure_ranges
+from privit.train.stages import Model
+from privit.train.vit import Student
+
+FITS = 3
+"""How often a plan is made anew because the model fitted to it has other ranges than were priced."""
+
+
+def choices(
+    exact: Mapping[str, str], stand_in: Mapping[str, str], free: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """For each kind what may stand at a site: a free operator if there is one, the stand-in, the exact."""
+    return {
+        kind: tuple(dict.fromkeys([*([free[kind]] if kind in free else []), stand_in[kind], exact[kind]]))
+        for kind in KINDS
+    }
+
+
+def choices_of(config: SearchConfig) -> dict[str, tuple[str, ...]]:
+    """The choices of a search; a kind that is not switched has only its exact operator."""
+    found = choices(config.exact, config.stand_in, config.free)
+    return {kind: found[kind] if kind in config.kinds else (config.exact[kind],) for kind in KINDS}
+
+
+def measured_losses(
+    model: Model,
+    options: Mapping[str, tuple[str, ...]],
+    granularity: Granularity,
+    pixels: np.ndarray,
+    config: FitConfig,
+    score_images: int,
+) -> Losses:
+    """The loss of every choice at every site: stand-ins are fitted in the untouched model and tried there."""
+    scores: dict[str, Scores] = {}
+    exact = {kind: options[kind][-1] for kind in KINDS}
+    most = max(len(found) - 1 for found in options.values())
+    for level in range(most):
+        # A kind with fewer choices is looked at again under its last stand-in.
+        names = {k: options[k][min(level, max(len(options[k]) - 2, 0))] for k in KINDS}
+        student = Student(model.subject.spec, granularity, exact, names)
+        student.load_weights(model.weights)
+        fitted = fit(student, pixels, config)
+        found = site_scores(fitted, pixels[:score_images], config.batch_size, config.seed)
+        scores |= {names[kind]: found for kind in KINDS}
+    return losses_of(options, scores)
+
+
+def losses_of(options: Mapping[str, tuple[str, ...]], scores: Mapping[str, Scores]) -> Losses:
+    """Losses by level from scores by operator name; the exact operators lose nothing."""
+    shapes = next(iter(scores.values()))
+    return {
+        kind: [
+            np.stack([scores[name][kind][i] for name in options[kind][:-1]] + [np.zeros_like(layer)])
+            for i, layer in enumerate(shapes[kind])
+        ]
+        for kind in KINDS
+    }
+
+
+@dataclass
+class Affordable:
+    """Plans by budget for one model: options, losses and price are given, ranges may change."""
+
+    spec: Spec
+    granularity: Granularity
+    price: Price
+    options: Mapping[str, tuple[str, ...]]
+    losses: Losses
+    ranges: dict[str, float]
+    _ladder: Ladder | None = None
+
+    @property
+    def ladder(self) -> Ladder:
+        """The plans of all budgets."""
+        if self._ladder is None:
+            pricer = Pricer(self.spec, self.price, self.ranges)
+            self._ladder = make_ladder(pricer, self.granularity, self.options, self.losses)
+        return self._ladder
+
+    def plan(self, budget: float) -> Plan:
+        """The plan that a budget pays for; one below the floor is refused."""
+        return self.ladder.plan(self.ladder.index_for(budget))
+
+    def use_ranges(self, ranges: Mapping[str, float]) -> None:
+        """Prices with other ranges from now on; what they do not name stays."""
+        self.ranges = self.ranges | dict(ranges)
+        self._ladder = None
+
+    def cost(self, plan: Plan, ranges: Mapping[str, float] | None = None) -> float:
+        """What a plan costs, in a model with these ranges if any are given."""
+        return Pricer(self.spec, self.price, self.ranges | dict(ranges or {})).cost(plan)
+
+
+def refuse_below_floor(
+    spec: Spec,
+    price: Price,
+    options: Mapping[str, tuple[str, ...]],
+    granularity: Granularity,
+    budget: float,
+    ranges: Mapping[str, float],
+) -> None:
+    """Refuses a budget that the cheapest plan breaks, before anything is measured or trained."""
+    pricer = Pricer(spec, price, ranges)
+    cheapest = uniform_plan(spec, granularity=granularity, **{kind: options[kind][0] for kind in KINDS})
+    floor = pricer.cost(cheapest)
+    if budget < floor:
+        raise below_floor(price, budget, floor)
+
+
+def describe_cost(price: Price, cost: float, budget: float) -> dict[str, Any]:
+    """A predicted cost beside its budget."""
+    return {"budget_cost": budget, "predicted_cost": cost, "price": vars(price).copy()}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A student fitted to a plan within its budget, and what that costs with the student's own ranges."""
+
+    student: Student
+    predicted_cost: float
+
+
+def fitted_cut(
+    found: Affordable, budget: float, fitted: Callable[[Plan], Student], pixels: np.ndarray
+) -> Cut:
+    """The plan for a budget, fitted; made again where the fitted model's ranges change what it costs."""
+    target, best = budget, None
+    for _ in range(FITS):
+        student = fitted(found.plan(target))
+        own = measure_ranges(student, pixels)
+        cost = found.cost(student.plan(), own)
+        if cost <= budget and (best is None or cost > best.predicted_cost):
+            best = Cut(student, cost)
+        if (1 - WITHIN) * budget <= cost <= budget:
+            break
+        found.use_ranges(own)
+        target = min(target, budget) if cost <= budget else target * budget / cost
+    if best is None:
+        raise found.ladder.refusal(budget)
+    return best
