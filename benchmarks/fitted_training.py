@@ -60,7 +60,7 @@ def search_config(kind: str) -> SearchConfig:
     return SearchConfig(
         epochs=5,
         batch_size=64,
-        learning_rate=2e-4,
+        learning_rate=1e-4,
         switch_learning_rate=4e-3,
         epsilon=0.04,
         warmup_epochs=0,
@@ -74,9 +74,9 @@ def search_config(kind: str) -> SearchConfig:
 def finetune_config() -> FinetuneConfig:
     """How every cell is trained: cross-entropy and KD, cosine to zero, stand-ins' parameters along."""
     return FinetuneConfig(
-        epochs=4,
+        epochs=3,
         batch_size=64,
-        learning_rate=2e-4,
+        learning_rate=1e-4,
         weight_decay=1e-4,
         schedule="cosine",
         gradient_clip=1.0,
@@ -93,13 +93,13 @@ def main() -> None:
     arguments = parser.parse_args()
     figures = teacher()
     for cell in arguments.cells:
-        run_cell(*_parts(cell))
+        run_cell(*split_cell(cell))
         result: dict[str, Any] = {"teacher": round(100 * figures["accuracy"], 2)}
         result |= {
             "finetune_epochs": finetune_config().epochs,
             "most_search_epochs": search_config("paper").epochs,
         }
-        result["cells"] = {name: describe(*_parts(name)) for name in CELLS if _done(*_parts(name))}
+        result["cells"] = {name: describe(*split_cell(name)) for name in CELLS if _done(*split_cell(name))}
         write_text(RESULT, json.dumps(result, indent=2) + "\n")
         print(json.dumps(result, indent=2), flush=True)
 
@@ -159,7 +159,8 @@ def untrained(budget: str) -> float:
     return round(100 * accuracy(student.eval(), Images(test, model.subject.preprocessing, 4 << 30)), 2)
 
 
-def _parts(cell: str) -> tuple[str, str]:
+def split_cell(cell: str) -> tuple[str, str]:
+    """The budget and the kind of stand-in of a cell."""
     budget, kind = cell.rsplit("-", 1)
     return budget, kind
 

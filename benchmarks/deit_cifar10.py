@@ -1,0 +1,198 @@
+"""DeiT-Tiny on CIFAR-10 as a product: every trained student exported, costed and asked privately.
+
+    python benchmarks/deit_cifar10.py                     all of it, then docs/results/cifar10/results.json
+    python benchmarks/deit_cifar10.py --students 10-fitted 0-fitted --parts export cost simulated
+
+The students are those of fitted_training.py (which trains what is not trained yet) and three peers: PriViT-R
+(the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and MPCFormer (2Quad and Quad everywhere). For
+each student:
+    export      the artifact, ranges measured and checked
+    cost        ReLUOps (paper), AND gates (circuits), bytes, rounds and seconds (spu), all predicted
+    bench       bytes and rounds on SEMI2K next to dense and dense-rewritten, one run
+    simulated   100 test images on SEMI2K: accuracy, and agreement with plaintext (not private: a benchmark)
+    private     3 test images between two processes on CHEETAH
+Each part of each student is kept as it is finished, so that an interrupted command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fitted_teacher import ROOT, RUNS, TEACHER, teacher
+from fitted_training import CELLS, finetune_config, run_cell, search_config, split_cell
+
+from privit.artifact import load_artifact
+from privit.config import Budget, changed
+from privit.plan import uniform_plan
+from privit.runs import load_run, write_text
+from privit.train.baselines import match
+from privit.train.finetune import export, finetune
+from privit.train.search import search
+from privit.train.stages import read_model
+
+RESULT = ROOT / "docs" / "results" / "cifar10" / "results.json"
+ARTIFACTS = RUNS / "artifacts"
+SIMULATED_IMAGES, PRIVATE_IMAGES = 100, 3
+BENCHMARK = "semi2k-benchmark"
+PROTOCOLS = (BENCHMARK, "aby3", "cheetah")
+NETWORKS = ("lan", "wan")
+
+
+def train_relu() -> Path:
+    """PriViT-R: the plan and the weights of 10 % + 10 % with the paper's stand-ins, GELU to ReLU."""
+    run_cell("10", "paper")
+    config = changed(finetune_config(), swap={"gelu": "relu"})
+    finetune(RUNS / "search-paper", RUNS / "10-relu", config, "10")
+    return RUNS / "10-relu"
+
+
+def train_snl() -> Path:
+    """SNL: only GELUs are replaced; every softmax stays."""
+    config = changed(
+        search_config("paper"), kinds=("gelu",), budgets=(Budget({"gelu": 0.1, "softmax": 1.0}, "10"),)
+    )
+    search(TEACHER, RUNS / "search-snl", config)
+    finetune(RUNS / "search-snl", RUNS / "10-snl", finetune_config(), "10")
+    return RUNS / "10-snl"
+
+
+def train_mpcformer() -> Path:
+    """MPCFormer: 2Quad and Quad everywhere, hidden states matched first, then logits."""
+    spec = read_model(load_run(TEACHER, "teacher")).subject.spec
+    plan = uniform_plan(spec, "quad", "two_quad")
+    match(TEACHER, RUNS / "match-mpcformer", plan, finetune_config())
+    finetune(RUNS / "match-mpcformer", RUNS / "mpcformer", finetune_config())
+    return RUNS / "mpcformer"
+
+
+def train_cell(cell: str) -> Path:
+    """One student of fitted_training.py."""
+    run_cell(*split_cell(cell))
+    return RUNS / cell
+
+
+PEERS: dict[str, Callable[[], Path]] = {
+    "10-relu": train_relu,
+    "10-snl": train_snl,
+    "mpcformer": train_mpcformer,
+}
+STUDENTS = (*CELLS, *PEERS)
+
+
+def export_part(student: str, folder: Path) -> dict[str, Any]:
+    """The artifact of a student, trained first where it is not."""
+    run = PEERS[student]() if student in PEERS else train_cell(student)
+    export(run, folder)
+    result = load_run(run).result() or {}
+    return {"accuracy": result["accuracy"], "kept": result["kept"], "sites": result["sites"]}
+
+
+def cost_part(student: str, folder: Path) -> dict[str, Any]:
+    """Predicted cost by every profile, of the student and of the untouched model."""
+    from privit.cost.estimate import estimate
+    from privit.cost.spu import estimate_spu
+
+    artifact = load_artifact(folder)
+    spec, plan, ranges = artifact.public.spec, artifact.plan, artifact.public.ranges
+    found: dict[str, Any] = {
+        profile: estimate(spec, plan, profile).total for profile in ("paper", "circuits")
+    }
+    for protocol in PROTOCOLS:
+        for network in NETWORKS:
+            for graph in ("all", "dense", "dense-rewritten"):
+                figures = estimate_spu(spec, plan, protocol, network, ranges=ranges, rewrites=graph)
+                found[f"{protocol}/{network}/{graph}"] = _shown(figures)
+    return found
+
+
+def bench_part(student: str, folder: Path) -> dict[str, Any]:
+    """Bytes and rounds on SEMI2K, next to the untouched model as written and rewritten."""
+    from privit.serve.bench import bench
+
+    result = bench(load_artifact(folder), BENCHMARK, ("dense", "dense-rewritten"))
+    return _shown(result) | {name: _shown(figures) for name, figures in result["against"].items()}
+
+
+def simulated_part(student: str, folder: Path) -> dict[str, Any]:
+    """Accuracy and agreement over 100 images in the simulator: a benchmark mode that is not private."""
+    from privit.serve.evaluate import evaluate
+
+    return evaluate(
+        folder,
+        "simulated",
+        BENCHMARK,
+        images=SIMULATED_IMAGES,
+        record=folder.with_suffix(".simulated.jsonl"),
+        progress=lambda done, asked: print(f"{student}: {done} of {asked} simulated", flush=True),
+    )
+
+
+def private_part(student: str, folder: Path) -> dict[str, Any]:
+    """Accuracy, agreement and seconds between two real processes."""
+    from privit.serve.private import evaluate_private
+
+    return evaluate_private(
+        folder,
+        images=PRIVATE_IMAGES,
+        protocol="cheetah",
+        record=folder.with_suffix(".private.jsonl"),
+        progress=lambda done, asked: print(f"{student}: {done} of {asked} private", flush=True),
+    )
+
+
+PARTS: dict[str, Callable[[str, Path], dict[str, Any]]] = {
+    "export": export_part,
+    "cost": cost_part,
+    "bench": bench_part,
+    "simulated": simulated_part,
+    "private": private_part,
+}
+
+
+def _shown(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: figures[name] for name in ("sent_bytes", "rounds", "seconds") if name in figures}
+
+
+def main() -> dict[str, Any]:
+    """Does what is asked for and not yet done; prints and writes all that is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    arguments = parser.parse_args()
+    teacher()
+    for student in arguments.students:
+        for part in arguments.parts:
+            notes = ARTIFACTS / f"{student}.{part}.json"
+            if not notes.is_file():
+                write_text(notes, json.dumps(PARTS[part](student, ARTIFACTS / student), indent=2) + "\n")
+    return summarize()
+
+
+def summarize() -> dict[str, Any]:
+    """Everything that is finished, in one file."""
+    result: dict[str, Any] = {
+        "model": "deit_tiny_patch16_224 at 112 px",
+        "data": "CIFAR-10: 8,000 training images, 10,000 test images",
+        "command": "python benchmarks/deit_cifar10.py",
+        "teacher": {"accuracy": teacher()["accuracy"]},
+        "students": {},
+    }
+    for student in STUDENTS:
+        parts = {part: ARTIFACTS / f"{student}.{part}.json" for part in PARTS}
+        found = {part: json.loads(path.read_text()) for part, path in parts.items() if path.is_file()}
+        if found:
+            result["students"][student] = found
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    write_text(RESULT, json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+    return result
+
+
+if __name__ == "__main__":
+    main()
