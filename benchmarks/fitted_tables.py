@@ -1,9 +1,10 @@
 """How much a fit repairs before any training: GELU tokens kept at random, and softmax replaced by layers.
 
-    python benchmarks/fitted_tables.py [--images 2000] [--fit-images 512]
+    python benchmarks/fitted_tables.py [--images 2000] [--fit-images 512] [--ablation]
 
 DeiT-Tiny at 112 px on CIFAR-10, one teacher (fitted_teacher.py). Columns: the paper's stand-ins as they are,
-fitted stand-ins (`fitted`: their parameters alone; `refitted`: the linear layer behind them as well).
+and fitted ones. With --ablation also `parameters alone`: without solving the linear layer behind them, and
+with every token counting the same.
 Each cell is kept as it is finished, so that an interrupted command goes on; the end is docs/results/
 fitted-tables.json.
 """
@@ -31,8 +32,8 @@ from privit.train.training_free import accuracy
 RESULT = ROOT / "docs" / "results" / "fitted-tables.json"
 KEPT_TOKENS = (45, 25, 5, 0)
 MEMORY_BYTES = 4 << 30
-UNWEIGHTED = FitConfig(refit=False, weighting="uniform")
-REFITTED = FitConfig()
+ALONE = FitConfig(refit=False, weighting="uniform")
+FITTED = FitConfig()
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,19 @@ def main() -> None:
     )
     parser.add_argument("--images", type=int, default=2000, help="test images")
     parser.add_argument("--fit-images", type=int, default=512, help="training images of a fit")
+    parser.add_argument("--ablation", action="store_true")
     arguments = parser.parse_args()
     teacher()
     model = read_model(load_run(TEACHER, "teacher"))
     data = model.subject.load()
     test = Images(_first(data.test, arguments.images), model.subject.preprocessing, MEMORY_BYTES)
-    chosen = fit_images(len(data.train), replace(REFITTED, images=arguments.fit_images))
+    chosen = fit_images(len(data.train), replace(FITTED, images=arguments.fit_images))
     pixels = preprocess_split(data.train, model.subject.preprocessing, chosen)
     notes = RUNS / f"tables-{arguments.images}-{arguments.fit_images}.json"
     done: dict[str, Any] = json.loads(notes.read_text()) if notes.is_file() else {}
     if "teacher" not in done:
         done["teacher"] = {"accuracy": accuracy(model.student(), test)}
-    for cell in cells(model.subject.spec):
+    for cell in cells(model.subject.spec, arguments.ablation):
         name = f"{cell.table}/{cell.row}/{cell.column}"
         if name not in done:
             done[name] = measure(model, cell, pixels, test)
@@ -86,21 +88,21 @@ def measure(model: Model, cell: Cell, pixels: np.ndarray, test: Images) -> dict[
     return {"accuracy": round(100 * accuracy(student.eval(), test), 2), "fit_seconds": seconds}
 
 
-def cells(spec: Spec) -> list[Cell]:
+def cells(spec: Spec, ablation: bool) -> list[Cell]:
     """Every cell of the two tables, the fitted ones first."""
+    ways = {"fitted": FITTED} | ({"parameters alone": ALONE} if ablation else {})
     found = []
     for kept in reversed(KEPT_TOKENS):
-        columns = {"identity (paper)": ("identity", None), "affine, fitted": ("affine", UNWEIGHTED)}
-        columns |= {"quadratic, fitted": ("quadratic", UNWEIGHTED), "affine, refitted": ("affine", REFITTED)}
-        columns |= {"quadratic, refitted": ("quadratic", REFITTED)}
+        columns: dict[str, tuple[str, FitConfig | None]] = {"identity (paper)": ("identity", None)}
+        columns |= {f"{n}, {way}": (n, how) for n in ("affine", "quadratic") for way, how in ways.items()}
         for column, (stand_in, how) in columns.items():
             found.append(Cell("gelu", str(kept), column, gelu_plan(spec, kept, stand_in), how))
     rows = {"all layers": (0, False), "all layers, class token's rows exact": (0, True)}
     rows |= {"second half of the layers, class token's rows exact": (spec.depth // 2, True)}
     for row, (first, exact_class) in rows.items():
         columns = {"s^2/N (paper)": ("squared_attn", None), "uniform": ("uniform_attn", None)}
-        columns |= {"2Quad": ("two_quad", None), "quadratic, fitted": ("quadratic_attn", UNWEIGHTED)}
-        columns |= {"quadratic, refitted": ("quadratic_attn", REFITTED)}
+        columns |= {"2Quad": ("two_quad", None)}
+        columns |= {f"quadratic, {way}": ("quadratic_attn", how) for way, how in ways.items()}
         for column, (stand_in, how) in columns.items():
             found.append(Cell("softmax", row, column, softmax_plan(spec, first, exact_class, stand_in), how))
     return sorted(found, key=lambda cell: cell.fit is None)
