@@ -49,6 +49,9 @@ _EXPERIMENT: Keys = _FRONT | {
     "note": str,
     "bench": list,
     "fronts": list,
+    "model": str,
+    "data": str,
+    "seeds": list,
 }
 _METHOD: Keys = {
     "base": str,
@@ -133,31 +136,43 @@ def _setting(file: Path, tables: Table, problems: list[str]) -> Setting:
     for stage, kind in _STAGES.items():
         start = configs["finetune"] if stage == "matching" else getattr(base, stage)
         configs[stage] = _config(kind, start, tables.get(stage, {}), f"[{stage}]", problems)
-    model, data = tables.get("model", ""), tables.get("data", "digits")
-    spec = known_spec(model, configs["teacher"].image_size, problems) if model else None
-    check_data(data, problems)
-    seeds = tables.get("seeds", [0])
-    if not seeds or not all(_is_seed(seed) for seed in seeds) or len(set(map(repr, seeds))) < len(seeds):
-        problems.append(f"seeds is {seeds!r}; give different whole numbers, none below zero")
     cost = _known(tables.get("cost", {}), _COST, "[cost]", problems)
     protocols, networks = tuple(cost.get("protocols", PROTOCOLS)), tuple(cost.get("networks", ["lan", "wan"]))
     _check_protocols(protocols, "[cost] protocols", problems)
     for name in networks:
         problems += _refusal(lambda name=name: network(str(name)), "[cost] networks: ")
-    return Setting(
+    setting = Setting(
         recipe_name(file),
         recipe_name(file).partition("/")[0],
-        model,
-        data,
-        tuple(seeds),
+        "",
+        "digits",
+        (0,),
         Preset(configs["teacher"], configs["search"], configs["finetune"]),
         configs["matching"],
         tables.get("teacher_seed"),
         protocols,
         networks,
         cost.get("export", True),
-        spec,
     )
+    return _with_subject(setting, tables, "", problems)
+
+
+def _with_subject(setting: Setting, table: Table, where: str, problems: list[str]) -> Setting:
+    """The setting with the model, the data and the seeds that a table names, if it does."""
+    found: list[str] = []
+    if "model" in table:
+        spec = known_spec(table["model"], setting.stages.teacher.image_size, found)
+        setting = replace(setting, model=table["model"], spec=spec)
+    if "data" in table:
+        check_data(table["data"], found)
+        setting = replace(setting, data=table["data"])
+    if "seeds" in table:
+        seeds = table["seeds"]
+        if not seeds or not all(_is_seed(seed) for seed in seeds) or len(set(map(repr, seeds))) < len(seeds):
+            found.append(f"seeds is {seeds!r}; give different whole numbers, none below zero")
+        setting = replace(setting, seeds=tuple(seeds))
+    problems += [where + problem for problem in found]
+    return setting
 
 
 def _config(kind: type[Any], base: Any, changes: Table, where: str, problems: list[str]) -> Any:
@@ -202,6 +217,7 @@ def _experiment(
     table = _known(given, _EXPERIMENT, where, problems)
     if "name" not in table:
         problems.append(f"{where}: name is missing")
+    setting = _with_subject(setting, table, f"{where}: ", problems)
     shows = tuple(table.get("shows", ["front"]))
     problems += [
         f"{where}: shows has {show!r}; known: {', '.join(SHOWS)}" for show in shows if show not in SHOWS
