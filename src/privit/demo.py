@@ -1,4 +1,4 @@
-"""The whole way on bundled data: teacher, search, fine-tune, export, a private prediction."""
+"""The whole way on bundled data: teacher, search, fine-tune, export, a private prediction, a report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import numpy as np
 from privit.cli.output import megabytes, note, percent, show_fields, show_rows
 from privit.config import keep
 from privit.data import load_data
-from privit.errors import WorkError
+from privit.errors import MissingExtra, WorkError
 from privit.presets import DIGITS_MODEL, preset
+from privit.report import write_report
 
 KEPT_SHARE = 0.1
 """Of the GELU tokens and of the softmax rows, as in the "must hold" figure of the digits benchmark."""
@@ -30,12 +31,29 @@ def run_demo(out: Path, seed: int = 0) -> dict[str, Any]:
     started = time.monotonic()
     stages = build(out, seed)
     stages["seconds_to_export"] = round(time.monotonic() - started, 1)
-    note("5/5 private prediction between two processes on this machine")
+    note("5/6 private prediction between two processes on this machine")
     stages["private"] = predict_privately(out)
     stages["private"]["in_the_clear"] = predict_in_the_clear(out)
+    note("6/6 report")
+    stages["report"] = _report(out, stages)
     stages["seconds"] = round(time.monotonic() - started, 1)
-    (out / "demo.json").write_text(json.dumps(stages, indent=2) + "\n")
+    _write(out, stages)
     return stages
+
+
+def _report(out: Path, stages: dict[str, Any]) -> str | None:
+    """Where the page is; None where matplotlib is missing, which nothing else here needs."""
+    # The report reads what was measured from this file.
+    _write(out, stages)
+    try:
+        return str(write_report(out, out / "report")["page"])
+    except MissingExtra as missing:
+        note(f"no report: {missing.message}; {missing.hint}")
+        return None
+
+
+def _write(out: Path, stages: dict[str, Any]) -> None:
+    (out / "demo.json").write_text(json.dumps(stages, indent=2) + "\n")
 
 
 def build(out: Path, seed: int) -> dict[str, Any]:
@@ -47,14 +65,14 @@ def build(out: Path, seed: int) -> dict[str, Any]:
     from privit.train.teacher import train_teacher
 
     settings = preset("digits")
-    note("1/5 teacher: a small ViT on scikit-learn's digits")
+    note("1/6 teacher: a small ViT on scikit-learn's digits")
     teacher = train_teacher(DIGITS_MODEL, "digits", out / "teacher", replace(settings.teacher, seed=seed))
-    note(f"2/5 search: which {KEPT_SHARE:.0%} of the nonlinearities does it need?")
+    note(f"2/6 search: which {KEPT_SHARE:.0%} of the nonlinearities does it need?")
     descent = replace(settings.search, seed=seed, budgets=(keep(KEPT_SHARE),))
     found = search(out / "teacher", out / "search", descent)
-    note("3/5 fine-tune with the plan frozen")
+    note("3/6 fine-tune with the plan frozen")
     student = finetune(out / "search", out / "finetune", replace(settings.finetune, seed=seed))
-    note("4/5 export")
+    note("4/6 export")
     export(out / "finetune", out / "artifact")
     return {
         "teacher_accuracy": teacher["accuracy"],
@@ -134,6 +152,8 @@ def show_demo(result: dict[str, Any]) -> None:
     show_rows("predictions", ("image", "really", "in the clear", "privately", "sent", "seconds"), rows)
     if private["private"]:
         note(f"{private['protocol']}: the server never saw the images, the client never saw the weights")
+    if result["report"]:
+        note(f"pictures and tables: open {result['report']} in a browser")
 
 
 def _write_images(folder: Path, count: int) -> tuple[list[Path], list[str]]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from privit.report.document import Document, Item, Picture, Text
 from privit.report.tables import Table
 
-_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|#"})
+_SPECIAL = str.maketrans(
+    {c: f"\\{c}" for c in "\\`*_[]|#"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}  # as HTML knows them
+)
 
 
 def render_markdown(document: Document, figures: str = "figures") -> str:

@@ -27,9 +27,9 @@ def render_page(document: Document, source: Source) -> str:
             _switch_state(document),
             f"<header><h1>{escape(document.title)}</h1>",
             *(_item(item, source) for item in document.summary),
-            _switch(document),
             "</header>",
             _contents(document),
+            _switch(document),
             "<main>",
             *(_section(section, number, source) for number, section in enumerate(document.sections, 1)),
             "</main>",
@@ -65,7 +65,9 @@ def _switch_state(document: Document) -> str:
 def _switch(document: Document) -> str:
     if not has_overlay(document):
         return ""
-    return '<label class="switch" for="published">Show the paper\'s published points</label>'
+    return (
+        '<div class="bar"><label class="switch" for="published">The paper\'s published points</label></div>'
+    )
 
 
 def _contents(document: Document) -> str:
@@ -96,8 +98,13 @@ def _item(item: Item, source: Source) -> str:
 def _text(text: Text) -> str:
     tone = "" if text.tone == "plain" else f' class="{text.tone}"'
     if text.listed:
-        return f"<ul{tone}>" + "".join(f"<li>{escape(line)}</li>" for line in text.lines) + "</ul>"
-    return f"<p{tone}>{escape(' '.join(text.lines))}</p>"
+        return f"<ul{tone}>" + "".join(f"<li>{_prose(line)}</li>" for line in text.lines) + "</ul>"
+    return f"<p{tone}>{_prose(' '.join(text.lines))}</p>"
+
+
+def _prose(text: str) -> str:
+    """Escaped; a number and its per cent sign stay on one line."""
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _picture(picture: Picture, source: Source) -> Iterator[str]:

@@ -19,7 +19,7 @@ ul { padding-left: 1.2rem; }
 li { margin: .35rem 0; overflow-wrap: anywhere; }
 .note { color: var(--soft); font-size: .86rem; }
 .behind { border-left: 3px solid var(--warn); padding-left: .9rem; margin-left: 0; }
-ul.behind { padding-left: 2rem; }
+ul.behind { padding-left: 2rem; margin-top: 0; padding-top: .4rem; }
 p.behind { font-weight: 600; margin-bottom: 0; }
 nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .9rem; }
 nav li { margin: 0; }
@@ -37,15 +37,18 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; border-bottom: 1.5px solid var(--soft); vertical-align: bottom; }
-td.number, th.number { text-align: right; white-space: nowrap; }
-th.number { white-space: normal; }
-#published { position: absolute; opacity: 0; }
-.switch { display: inline-block; margin: .75rem 1.25rem 0 0; padding: .35rem .8rem .35rem .7rem;
+td { white-space: nowrap; }
+td:last-child:not(.number) { white-space: normal; min-width: 14rem; }
+td.number, th.number { text-align: right; }
+#published { position: fixed; top: 0; opacity: 0; }
+.bar { position: sticky; top: .5rem; z-index: 1; max-width: 64rem; margin: 0 auto; padding: 0 1.25rem;
+  text-align: right; pointer-events: none; }
+.switch { display: inline-block; pointer-events: auto; padding: .35rem .8rem .35rem .7rem;
   font-size: .9rem;
   border: 1px solid var(--rule); border-radius: 1rem; background: var(--wash); cursor: pointer; }
 .switch::before { content: "\\2610"; margin-right: .5rem; }
-#published:checked ~ header .switch::before { content: "\\2611"; color: var(--accent); }
-#published:focus-visible ~ header .switch { outline: 2px solid var(--accent); outline-offset: 2px; }
+#published:checked ~ .bar .switch::before { content: "\\2611"; color: var(--accent); }
+#published:focus-visible ~ .bar .switch { outline: 2px solid var(--accent); outline-offset: 2px; }
 .paper { display: none; }
 #published:checked ~ main .paper { display: block; }
 #published:checked ~ main .ours { display: none; }

@@ -47,7 +47,7 @@ class Series:
 
 _TINY_FRONT = ((151.75, 69.8), (128.23, 66.98), (110.60, 64.46), (93.72, 60.53))
 _PARETO = "fig: pareto curve c10/100"
-_SECONDS = "the unlabelled table of seconds"
+_SECONDS = "the unlabelled seconds table"
 _COMPARISONS = {_PARETO, _SECONDS, "secretflow_c10", "tab:tinyimagenet_comparison"}
 _SEMI2K = "semi2k between two nodes of a cluster; online phase only"
 

@@ -72,7 +72,7 @@ def show_table(view: View) -> Iterator[Item]:
         Column("budget"),
         Column("seeds", "count"),
         Column("accuracy", "percent"),
-        Column("lost to the teacher", "points"),
+        Column("against the teacher", "points"),
         Column("GELU sites", "count"),
         Column("softmax sites", "count"),
         *(Column(AXES[axis], "short") for axis in axes),
@@ -83,7 +83,7 @@ def show_table(view: View) -> Iterator[Item]:
             p.first.budget,
             len(p.cells),
             p.accuracy,
-            p.value(_lost),
+            p.value(_against_teacher),
             p.kept("gelu"),
             p.kept("softmax"),
             *(p.cost(axis) for axis in axes),
@@ -126,8 +126,8 @@ def _has(view: View, axis: str) -> bool:
     return any(axis in cell.costs for cell in view.cells)
 
 
-def _lost(cell: Cell) -> float | None:
-    return None if cell.teacher_accuracy is None else cell.teacher_accuracy - cell.accuracy
+def _against_teacher(cell: Cell) -> float | None:
+    return None if cell.teacher_accuracy is None else cell.accuracy - cell.teacher_accuracy
 
 
 def _measured(cell: Cell, protocol: str, quantity: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from privit.report.cells import AXES, Measured, Point
+from privit.report.cells import AXES, Measured, Point, spread
 from privit.report.document import Item, Picture
 from privit.report.figures.breakdown import draw_breakdown
 from privit.report.figures.classes import draw_classes
@@ -24,7 +24,7 @@ MOST_BARS = 8
 
 def show_layers(view: View) -> Iterator[Item]:
     """A picture per budget of what each method kept where; the untouched model keeps everything."""
-    chosen = [point for point in view.points if not point.first.method.startswith("dense")]
+    chosen = [point for point in view.points if _has_choice(point)]
     budgets = list(dict.fromkeys(point.first.budget for point in chosen))[:MOST_BUDGETS]
     for i, budget in enumerate(budgets):
         found = [point for point in chosen if point.first.budget == budget]
@@ -73,7 +73,7 @@ def show_grid(view: View) -> Iterator[Item]:
 
 def show_degradation(view: View) -> Iterator[Item]:
     """What each class loses against the teacher: maximum, mean, variance."""
-    losses = {point: found for point in view.points if (found := _class_losses(point))}
+    losses = [(point, found) for point in view.points if (found := _class_losses(point))]
     if not losses:
         return
     columns = (
@@ -81,29 +81,29 @@ def show_degradation(view: View) -> Iterator[Item]:
         Column("budget"),
         Column("accuracy", "percent"),
         Column("most lost by a class", "points"),
-        Column("which"),
         Column("mean lost", "points"),
         Column("variance (10^-3)", "plain"),
+        Column("loses most on average"),
     )
     rows = tuple(
         (
             point.first.label,
             point.first.budget,
             point.accuracy,
-            max(found),
-            _class_name(point, found.index(max(found))),
-            statistics.fmean(found),
-            round(1e3 * statistics.pvariance(found), 3),
+            spread(max(seed) for seed in found),
+            spread(statistics.fmean(seed) for seed in found),
+            spread(1e3 * statistics.pvariance(seed) for seed in found),
+            _worst_class(point, _mean_over_seeds(found)),
         )
-        for point, found in losses.items()
+        for point, found in losses
     )
-    caption = "Accuracy lost per class against the teacher, mean over seeds (as in tab:perf degradation)."
+    caption = (
+        "Accuracy lost per class against the teacher: of each seed, mean ± standard deviation over seeds."
+    )
     yield Table(f"{view.slug}-classes", caption, columns, rows)
-    shown = {
-        f"{p.first.label}, {p.first.budget}": found for p, found in list(losses.items())[: 2 * MOST_BARS]
-    }
+    shown = {f"{p.first.label}, {p.first.budget}": _mean_over_seeds(f) for p, f in losses[: 2 * MOST_BARS]}
     alt = "Accuracy lost per class. " + "; ".join(
-        f"{k}: at most {100 * max(v):.1f}" for k, v in shown.items()
+        f"{label}: at most {100 * max(found):.1f} points" for label, found in shown.items()
     )
     yield Picture(f"{view.slug}-class-losses", alt, "A dot per class, mean over seeds.", draw_classes(shown))
     if view.with_published:
@@ -152,6 +152,12 @@ def show_measured(measured: Sequence[Measured], name: str = "predicted") -> Iter
     yield Table(f"{name}-table", "Error in per cent of the measured value.", columns, rows)
 
 
+def _has_choice(point: Point) -> bool:
+    """Whether a model keeps some sites but not all: only then it says something which."""
+    kept = sum(point.first.total(kind) for kind in KINDS)
+    return 0 < kept < sum(point.first.sites.values())
+
+
 def _by_granularity(found: Sequence[Point]) -> dict[str, list[Point]]:
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in found:
@@ -182,14 +188,21 @@ def _layers(view: View, found: Sequence[Point], name: str, budget: str) -> Pictu
     return Picture(name, alt, caption, draw_layers(kept, found[0].first.granularity))
 
 
-def _class_losses(point: Point) -> list[float]:
-    cells = [c for c in point.cells if c.class_accuracy and c.teacher_class_accuracy]
-    losses = [[t - a for t, a in zip(c.teacher_class_accuracy, c.class_accuracy, strict=True)] for c in cells]
+def _class_losses(point: Point) -> list[list[float]]:
+    """For each seed that knows them, what each class loses."""
+    return [
+        [before - after for before, after in zip(c.teacher_class_accuracy, c.class_accuracy, strict=True)]
+        for c in point.cells
+        if c.class_accuracy and len(c.class_accuracy) == len(c.teacher_class_accuracy)
+    ]
+
+
+def _mean_over_seeds(losses: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.fmean(values) for values in zip(*losses, strict=True)]
 
 
-def _class_name(point: Point, index: int) -> str:
-    names = point.first.class_names
+def _worst_class(point: Point, losses: Sequence[float]) -> str:
+    index, names = losses.index(max(losses)), point.first.class_names
     return names[index] if index < len(names) else str(index)
 
 

@@ -12,6 +12,8 @@ from privit.report.cells import Spread
 from privit.report.figures.style import short
 
 MISSING = "–"
+SMALL = 0.01
+"""Costs that vary by less over seeds are shown without their spread; CSV has it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ def _show_spread(value: Spread, unit: str) -> str:
         return mean + ending
     if unit in ("percent", "points"):
         return f"{mean} ± {100 * value.deviation:.1f}{ending}"
-    return f"{mean} ± {show(value.deviation, unit)}" if value.deviation else mean
+    if unit == "plain":
+        return f"{value.mean:.3g} ± {value.deviation:.2g}"
+    small = value.deviation < SMALL * abs(value.mean)
+    return mean if small or not value.deviation else f"{mean} ± {show(value.deviation, unit)}"
 
 
 def _headings(columns: Sequence[Column], spreads: set[int]) -> list[str]:

@@ -100,6 +100,10 @@ def _draw_points(
     axes: Axes, label: str, points: Sequence[Point], axis: str, look: Look, where: Transform
 ) -> None:
     costs = [c for p in points if (c := p.cost(axis))]
+    # Moved points do not count towards the axes' limits: invisible ones at both ends of the bars do.
+    for sign in (-1, 1):
+        ends = [100 * (p.accuracy.mean + sign * p.accuracy.deviation) for p in points]
+        axes.plot([c.mean + sign * c.deviation for c in costs], ends, linestyle="none")
     axes.errorbar(
         [c.mean for c in costs],
         [100 * p.accuracy.mean for p in points],
@@ -120,12 +124,16 @@ def _draw_points(
 
 def _finish(axes: Axes, costs: Sequence[float], axis: str, title: str) -> None:
     positive = [cost for cost in costs if cost > 0]
-    if axis not in COUNTS and positive and max(positive) > LOGARITHMIC_FROM * min(positive):
-        from matplotlib.ticker import LogLocator, NullFormatter
+    apart = max(positive) / min(positive) if positive else 1.0
+    if axis in COUNTS and apart > 10 * LOGARITHMIC_FROM:
+        # A count may be 0, which a logarithm cannot show.
+        axes.set_xscale("symlog", linthresh=min(positive))
+    elif axis not in COUNTS and apart > LOGARITHMIC_FROM:
+        from matplotlib.ticker import LogLocator, NullLocator
 
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
     short_ticks(axes.xaxis)
     axes.set_xlabel(({**AXES, **COUNTS})[axis])
     axes.set_ylabel("accuracy (%)")

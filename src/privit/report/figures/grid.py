@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privit.report.cells import AXES, Point
-from privit.report.figures.style import drawing, new_figure, short
+from privit.report.figures.style import RED, drawing, new_figure, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINES = 4
+LINES = 3
 """How many lines of equal cost are drawn."""
 
 
@@ -74,12 +74,14 @@ def draw_grid(grid: Grid, axis: str, title: str) -> Figure:
 
 
 def _write_numbers(axes: Axes, grid: Grid) -> None:
+    from matplotlib.patheffects import withStroke
+
     low, high = np.nanmin(grid.accuracy), np.nanmax(grid.accuracy)
     for (row, column), accuracy in np.ndenumerate(grid.accuracy):
         if np.isnan(accuracy):
             axes.text(column, row, "not run", ha="center", va="center", fontsize=8, color="#666666")
             continue
-        dark = accuracy < (low + high) / 2
+        ink, halo = ("white", "#333333") if accuracy < (low + high) / 2 else ("black", "#EEEEEE")
         spread = f"\n±{grid.deviation[row, column]:.1f}" if grid.deviation[row, column] else ""
         axes.text(
             column,
@@ -88,15 +90,51 @@ def _write_numbers(axes: Axes, grid: Grid) -> None:
             ha="center",
             va="center",
             fontsize=8.5,
-            color="white" if dark else "black",
+            color=ink,
+            path_effects=[withStroke(linewidth=2, foreground=halo)],
+            zorder=5,
         )
 
 
 def _equal_costs(axes: Axes, grid: Grid) -> None:
+    """Lines from border to border, each with its cost where it leaves."""
     if min(grid.cost.shape) < 2 or np.isnan(grid.cost).any() or np.ptp(grid.cost) == 0:
         return
-    levels = np.quantile(grid.cost, np.linspace(0, 1, LINES + 2)[1:-1])
+    from matplotlib.patheffects import withStroke
+
+    rows, columns = grid.cost.shape
+    x, y = (np.concatenate([[-0.5], np.arange(n), [n - 0.5]]) for n in (columns, rows))
+    # Between two costs that occur, so that no line runs through the middle of a cell.
+    known = np.unique(grid.cost)
+    between = (known[1:] + known[:-1]) / 2
+    levels = np.unique(np.quantile(between, np.linspace(0, 1, LINES + 2)[1:-1], method="nearest"))
     lines = axes.contour(
-        grid.cost, levels=np.unique(levels), colors="#D55E00", linestyles="dashed", linewidths=1.4
+        x, y, _to_the_borders(grid.cost), levels=levels, colors=RED, linestyles="dashed", linewidths=1.5
     )
-    axes.clabel(lines, fmt=short, fontsize=8.5, inline=True)
+    lines.set_path_effects([withStroke(linewidth=3, foreground="white")])
+    for level, segments in zip(levels, lines.allsegs, strict=True):
+        if segments:
+            end = max(np.concatenate(segments), key=lambda place: (place[0], -place[1]))
+            place = np.clip(end, [0.0, -0.36], [columns - 0.78, rows - 1.0])
+            frame = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": RED, "linewidth": 0.7}
+            axes.text(
+                place[0],
+                place[1],
+                short(level),
+                ha="center",
+                va="center",
+                fontsize=7.5,
+                color=RED,
+                bbox=frame,
+            )
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(-0.5, rows - 0.5)
+
+
+def _to_the_borders(cost: np.ndarray) -> np.ndarray:
+    """The costs with half a cell more on each side, continued straight on."""
+    for axis in (0, 1):
+        first, second = cost.take([0], axis), cost.take([1], axis)
+        last, before = cost.take([-1], axis), cost.take([-2], axis)
+        cost = np.concatenate([1.5 * first - 0.5 * second, cost, 1.5 * last - 0.5 * before], axis)
+    return cost

@@ -52,9 +52,9 @@ def draw_predicted(measured: Sequence[Measured]) -> Figure:
 
 
 def _few_ticks(axes: Axes, span: float) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullLocator
 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1,) if span > 100 else (1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
         short_ticks(axis)

@@ -1,0 +1,112 @@
+"""Fronts, and who is ahead of whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from privit.report.cells import Cell, Point, Subject, points
+from privit.report.fronts import best_within, front, lead, leads, leads_at_equal_gelus
+from privit.report.verdicts import verdicts
+
+SUBJECT = Subject("digits", "a ViT")
+
+
+def cell(method: str, cost: float, accuracy: float, seed: int = 0, gelu: int = 1) -> Cell:
+    """A model of which only cost, accuracy and GELUs matter."""
+    costs = {"relu_ops": cost}
+    return Cell(
+        "e", method, method, f"{cost:g}", seed, SUBJECT, accuracy, {"gelu": [gelu]}, {"gelu": 9}, costs=costs
+    )
+
+
+def made(method: str, *models: tuple[float, float]) -> list[Point]:
+    """A method's points, one seed each."""
+    return points(cell(method, cost, accuracy) for cost, accuracy in models)
+
+
+def costs(found: list[Point]) -> list[float]:
+    """The cost of each point."""
+    return [point.first.costs["relu_ops"] for point in found]
+
+
+def test_a_front_leaves_out_what_is_dearer_and_no_better():
+    found = made("a", (3, 0.8), (1, 0.5), (2, 0.9), (4, 0.9), (5, 0.95))
+    assert costs(front(found, "relu_ops")) == [1, 2, 5]
+
+
+def test_of_two_models_at_one_cost_the_better_is_on_the_front():
+    found = points([cell("a", 1, 0.5), cell("b", 1, 0.6)])
+    assert [point.first.method for point in front(found, "relu_ops")] == ["b"]
+
+
+def test_a_model_without_that_cost_is_on_no_front():
+    assert front(made("a", (1, 0.5)), "sent_bytes") == []
+
+
+def test_cells_that_differ_by_seed_make_one_point():
+    found = points([cell("a", 1, 0.5, 0), cell("a", 1, 0.7, 1), cell("b", 1, 0.7, 1)])
+    assert [point.seeds for point in found] == [[0, 1], [1]]
+    assert found[0].accuracy.mean == pytest.approx(0.6)
+    assert found[0].accuracy.deviation == pytest.approx(0.1 * 2**0.5)
+
+
+def test_our_best_model_within_a_cost_may_be_a_cheaper_one():
+    ours = made("privit-g", (1, 0.9), (2, 0.8), (3, 0.95))
+    best = best_within(ours, "relu_ops", 2)
+    assert best is not None
+    assert best.first.costs["relu_ops"] == 1
+    assert best_within(ours, "relu_ops", 0.5) is None
+
+
+def test_a_lead_is_paired_by_seed():
+    ours = points([cell("privit-g", 1, 0.5, 0), cell("privit-g", 1, 0.9, 1)])[0]
+    theirs = points([cell("snl", 2, 0.4, 0), cell("snl", 2, 0.8, 1)])[0]
+    found = lead(theirs, ours, "relu_ops")
+    assert found.by_seed == pytest.approx((0.1, 0.1))
+    assert found.difference.deviation == pytest.approx(0, abs=1e-12)
+    assert found.verdict == "ahead"
+    assert found.cost_ratio == 0.5
+
+
+def test_ahead_on_one_seed_and_behind_on_another_is_level():
+    ours = points([cell("privit-g", 1, 0.5, 0), cell("privit-g", 1, 0.9, 1)])[0]
+    theirs = points([cell("snl", 2, 0.6, 0), cell("snl", 2, 0.8, 1)])[0]
+    assert lead(theirs, ours, "relu_ops").verdict == "level"
+
+
+def test_points_below_our_cheapest_are_counted_apart():
+    compared, cheaper = leads(made("privit-g", (2, 0.9)), made("x", (1, 0.5), (2, 0.8)), "relu_ops")
+    assert [found.verdict for found in compared] == ["ahead"]
+    assert costs(cheaper) == [1]
+
+
+def test_snl_is_compared_at_equal_gelus_whatever_it_costs():
+    ours = points([cell("privit-g", 1, 0.8, gelu=4), cell("privit-g", 2, 0.95, gelu=8)])
+    theirs = points([cell("snl", 9, 0.9, gelu=4)])
+    found = leads_at_equal_gelus(ours, theirs, "relu_ops")
+    assert [entry.ours.first.costs["relu_ops"] for entry in found] == [1]
+    assert found[0].verdict == "behind"
+
+
+def test_the_report_says_plainly_where_privit_is_behind():
+    found = verdicts([*made("privit-g", (2, 0.8)), *made("mpcvit", (2, 0.85))], "relu_ops")
+    assert [verdict.state for verdict in found] == ["behind"]
+    assert "privit-g is behind: 80.0 % against 85.0 % (-5.0 points, one seed)" in found[0].text
+
+
+def test_one_cheap_point_of_another_method_is_named():
+    found = verdicts([*made("privit-g", (2e6, 0.8)), *made("mpcformer", (1e6, 0.75))], "relu_ops")
+    assert found[0].state == "behind"
+    assert "mpcformer has a point cheaper than anything of privit-g: 75.0 % at 1 M ReLUOps" in found[0].text
+
+
+def test_ahead_somewhere_and_behind_elsewhere_is_mixed():
+    ours = made("privit-g", (1, 0.8), (2, 0.85))
+    found = verdicts([*ours, *made("mpcvit", (1, 0.7), (2, 0.9))], "relu_ops")
+    assert found[0].state == "mixed"
+    assert "ahead at 1, behind at 1" in found[0].text
+    assert "85.0 % against 90.0 %" in found[0].text
+
+
+def test_nobody_is_compared_with_the_untouched_model():
+    assert verdicts([*made("privit-g", (1, 0.8)), *made("dense", (9, 0.99))], "relu_ops") == []
