@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privit.errors import BudgetError
 from privit.plan import EXACT, Plan, check_plan
 from privit.spec import Granularity, vit_spec
-from privit.train.baselines import layerwise_plan, random_plan
+from privit.train.baselines import layerwise_plan, random_plan, spread_plan, without_last_layers
 
 SPEC = vit_spec(8, 4, 12, 3, 3, 4, channels=1)
 GRANULARITIES = [
@@ -26,8 +26,9 @@ def kept(plan: Plan, kind: str) -> list[np.ndarray]:
 
 
 @given(st.integers(0, DEPTH * TOKENS), st.integers(0, DEPTH * HEADS * TOKENS))
-def test_both_baselines_keep_exactly_the_counts_asked_for(gelu: int, softmax: int) -> None:
-    for plan in (random_plan(SPEC, gelu, softmax), layerwise_plan(SPEC, gelu, softmax)):
+def test_baselines_keep_exactly_the_counts_asked_for(gelu: int, softmax: int) -> None:
+    for make in (random_plan, layerwise_plan, spread_plan):
+        plan = make(SPEC, gelu, softmax)
         check_plan(SPEC, plan)
         assert (sum(plan.kept("gelu")), sum(plan.kept("softmax"))) == (gelu, softmax)
 
@@ -37,6 +38,7 @@ def test_shares_are_of_the_sites_of_the_granularity(granularity: Granularity) ->
     for plan in (
         random_plan(SPEC, 0.5, 1.0, granularity=granularity),
         layerwise_plan(SPEC, 0.5, 1.0, granularity),
+        spread_plan(SPEC, 0.5, 1.0, granularity),
     ):
         check_plan(SPEC, plan)
         assert sum(plan.kept("gelu")) == plan.total("gelu") // 2
@@ -82,3 +84,39 @@ def test_operators_can_be_named() -> None:
 def test_a_budget_above_the_sites_is_refused() -> None:
     with pytest.raises(BudgetError, match=f"budget is 99, but the model has {DEPTH * TOKENS} gelu sites"):
         random_plan(SPEC, 99, 0)
+
+
+@given(st.integers(0, DEPTH * TOKENS), st.integers(0, DEPTH * HEADS * TOKENS))
+def test_a_spread_plan_gives_every_layer_the_same_or_one_more(gelu: int, softmax: int) -> None:
+    plan = spread_plan(SPEC, gelu, softmax)
+    for kind in plan.layers:
+        assert max(plan.kept(kind)) - min(plan.kept(kind)) <= 1
+
+
+def test_a_spread_plan_keeps_tokens_far_apart_the_class_token_first() -> None:
+    plan = spread_plan(SPEC, 2 * DEPTH, HEADS * 2 * DEPTH)
+    for layer in range(DEPTH):
+        assert np.flatnonzero(kept(plan, "gelu")[layer]).tolist() == [0, 4]
+        assert (kept(plan, "softmax")[layer] == [[True, False, False, False, True]] * HEADS).all()
+
+
+def test_layers_are_turned_from_the_last_on_and_the_others_left_alone() -> None:
+    plan = random_plan(SPEC, 0.5, 0.5)
+    turned = without_last_layers(plan, 2)
+    for kind in plan.layers:
+        assert turned.kept(kind) == [plan.kept(kind)[0], 0, 0]
+        np.testing.assert_array_equal(turned.layers[kind][0], plan.layers[kind][0])
+    check_plan(SPEC, turned)
+    assert without_last_layers(plan, 0).hash() == plan.hash()
+
+
+def test_one_kind_can_be_turned_alone() -> None:
+    plan = random_plan(SPEC, 0.5, 0.5)
+    turned = without_last_layers(plan, DEPTH, {"gelu": "quad"}, ("gelu",))
+    assert {entry.name for i in range(DEPTH) for entry in turned.operators("gelu", i)} == {"quad"}
+    assert turned.kept("softmax") == plan.kept("softmax")
+
+
+def test_more_layers_than_there_are_cannot_be_turned() -> None:
+    with pytest.raises(BudgetError, match=f"{DEPTH + 1} layers .* the model has {DEPTH}"):
+        without_last_layers(random_plan(SPEC, 0, 0), DEPTH + 1)

@@ -107,7 +107,7 @@ class Sweep:
         self.waiting.remove(task.name)
         self.done += 1
         if error is not None:
-            self._fail(task.name, error)
+            self._fail(task, error)
         head = f"[{self.total - len(self.waiting)}/{self.total}]"
         self.tell(f"{head} {describe(self.out, task, error)} ({seconds:.0f} s)")
         self.finish_cells()
@@ -122,12 +122,16 @@ class Sweep:
     def _problem(self, cell: Cell) -> str | None:
         return next((self.failed[t] for t in (cell.result, *cell.benches) if t in self.failed), None)
 
-    def _fail(self, name: str, error: str) -> None:
-        self.failed[name] = error
-        for follower in [n for n in self.waiting if name in self.grid.tasks[n].after]:
-            self.waiting.remove(follower)
-            task = self.grid.tasks[name]
-            self._fail(follower, error if task.stage == "result" else f"{name}: {error.split(': ', 1)[-1]}")
+    def _fail(self, task: Task, error: str) -> None:
+        """Fails a task and everything that waits for it."""
+        self.failed[task.name] = error
+        lost = {task.name}
+        # The grid's order has every task behind those it needs.
+        for name in list(self.waiting):
+            if lost & set(self.grid.tasks[name].after):
+                lost.add(name)
+                self.waiting.remove(name)
+                self.failed[name] = f"{task.name} failed: {error}"
 
     def summary(self) -> dict[str, Any]:
         """How many cells are done, and which failed and why."""
@@ -153,7 +157,8 @@ def needed(out: Path, grid: Grid) -> list[str]:
 
 def describe(out: Path, task: Task, error: str | None) -> str:
     """A line on how a task ended."""
-    text = f"{task.stage} {task.title} {task.name.split('-')[-2]}"
+    seed = task.name.split("-")[-2]
+    text = f"{task.stage} {task.title} seed {seed}"
     if error is not None:
         return f"FAILED {text}: {error.splitlines()[0]}"
     accuracy = (result_of(out, task.name) or {}).get("accuracy")

@@ -1,0 +1,223 @@
+"""Recipes: every problem is found at once and before anything starts, and the committed ones have none."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from small_recipe import EXPERIMENT, SETTING, write_recipe
+
+from privit.cli import main
+from privit.errors import RequestError
+from privit.spec import KINDS
+from privit.sweep.methods import METHODS
+from privit.sweep.recipe import read_recipe
+from privit.sweep.tasks import Grid
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+FILES = sorted(RECIPES.rglob("*.toml"))
+
+
+def titles(files: list[Path]) -> list[str]:
+    return [f"{file.parent.name}-{file.stem}" for file in files]
+
+
+@pytest.mark.parametrize("file", FILES, ids=titles(FILES))
+def test_every_committed_recipe_has_no_problems_and_opens_with_what_to_expect(file: Path) -> None:
+    recipe = read_recipe(file)
+    assert Grid(recipe).cells
+    lines = recipe.expect.splitlines()
+    assert f"privit sweep recipes/{recipe.name}.toml" in lines[0]
+    assert lines[1].startswith("Time: ")
+    assert lines[2].startswith("Expect: ")
+
+
+@pytest.mark.parametrize("size", ["mini", "cifar10", "paper"])
+def test_each_size_has_every_experiment_of_the_paper(size: str) -> None:
+    labels = " ".join(e.paper for e in read_recipe(RECIPES / size / "all.toml").experiments)
+    for label in (
+        "tab:tinyimagenet_comparison",
+        "the unlabelled seconds table",
+        "secretflow_c10",
+        "fig: pareto curve c10/100",
+        "fig:TI-kd-ablate",
+        "tab:privit_pretrain_ablate",
+        "fig:ti_pretrain_ablate_GELU",
+        "fig:ti_pretrain_ablate_softmax",
+        "fig:C100-softmax-candidatee",
+        "tab:c10-manual_pruning",
+        "tab:finetuning",
+        "fig:grid_search_privit",
+        "fig:GELU_plot",
+        "tab:perf degradation",
+        "fig:C100-GELU_distribution",
+        "fig:C100-softmax_distribution",
+    ):
+        assert label in labels, label
+
+
+@pytest.mark.parametrize("file", FILES, ids=titles(FILES))
+def test_comparisons_have_three_seeds(file: Path) -> None:
+    for experiment in read_recipe(file).experiments:
+        # What is measured of one plan does not vary with the seed.
+        assert len(experiment.setting.seeds) >= 3 or experiment.name == "measured"
+
+
+def test_every_method_is_in_some_mini_recipe_or_can_be_asked_for() -> None:
+    used = {
+        m.name
+        for file in RECIPES.glob("mini/*.toml")
+        for e in read_recipe(file).experiments
+        for m in e.methods
+    }
+    assert {
+        "privit-g",
+        "privit-r",
+        "mpcvit",
+        "mpcvit-plus",
+        "mpcformer",
+        "snl",
+        "uniform",
+        "random",
+        "dense",
+    } <= used
+    assert {"dense-rewritten", "privit-no-kd", "privit-scratch", "strategy-1", "strategy-5"} <= used
+    for method in METHODS.values():
+        assert set(method.kinds) <= set(KINDS)
+
+
+BAD = """
+colour = "blue"
+model = "vit:image_size=8,patch=3,width=16,depth=2,heads=2,channels=1"
+data = "no-such-folder"
+preset = "none"
+seeds = [0, 0]
+
+[teacher]
+epoch = 3
+
+[search]
+epochs = 0
+
+[cost]
+protocols = ["rot13"]
+networks = ["moon"]
+
+[methods.mine]
+base = "yours"
+
+[[experiments]]
+name = "a"
+methods = ["privit-x", "privit-g"]
+keep = [0.5]
+shows = ["magic"]
+size = 3
+"""
+
+
+def test_all_problems_come_at_once_and_nothing_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_recipe(tmp_path, BAD, "")
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
+    text = capsys.readouterr().err
+    for words in (
+        "the recipe has an unknown key 'colour'",
+        "image size 8 is not divisible by patch size 3",
+        "there is no such folder here",
+        "no preset is called 'none'",
+        "seeds is [0, 0]",
+        "[teacher] has no setting 'epoch'",
+        "[search]: epochs is 0, not above zero",
+        "[cost] protocols has 'rot13'",
+        "'moon'",
+        "method mine: no method is called 'yours'",
+        "experiment a: no method is called 'privit-x'",
+        "shows has 'magic'",
+        "experiment a has an unknown key 'size'",
+    ):
+        assert words in text, words
+    assert re.search(r"has 13 problems", text)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("budgets", "words"),
+    [
+        ("budgets = [{ gelu = 11, softmax = 3 }]", "budget is 11, but the model has 10 gelu sites"),
+        ("budgets = [{ gelu = 0.5, softmax = -1 }]", "the softmax budget is -1, below zero"),
+        ("budgets = [{ gelu = 0.5 }]", "says nothing about softmax"),
+        ("budgets = [{ relu = 1 }]", "is not a budget"),
+        ("keep = [0.5, 0.5]", "two budgets are called 'keep-0.5'"),
+        ("", "no budget is given"),
+    ],
+)
+def test_an_impossible_budget_is_a_problem(tmp_path: Path, budgets: str, words: str) -> None:
+    text = f'[[experiments]]\nname = "a"\nmethods = ["privit-g"]\n{budgets}\n'
+    with pytest.raises(RequestError, match=re.escape(words)):
+        read_recipe(write_recipe(tmp_path, text))
+
+
+def test_budgets_are_checked_against_each_methods_own_sites(tmp_path: Path) -> None:
+    text = '[[experiments]]\nname = "a"\nmethods = ["privit-g", "mpcvit"]\n'
+    text += "budgets = [{ gelu = 3, softmax = 6 }]\n"
+    with pytest.raises(RequestError, match=r"mpcvit: budget .* the model has 4 softmax sites"):
+        read_recipe(write_recipe(tmp_path, text))
+
+
+def test_problems_of_included_recipes_say_where_they_are(tmp_path: Path) -> None:
+    write_recipe(tmp_path, BAD, "")
+    whole = tmp_path / "all.toml"
+    whole.write_text('include = ["small.toml", "absent.toml"]\n')
+    with pytest.raises(RequestError, match=r"small.toml: the recipe has an unknown key") as caught:
+        read_recipe(whole)
+    assert "there is no recipe" in caught.value.message
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"is not TOML: .*line 1"):
+        read_recipe(write_recipe(tmp_path, "", "model = = 3"))
+
+
+def test_one_descent_meets_all_budgets_of_a_front_and_both_priv_its_share_it(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace('["privit-g"]', '["privit-g", "privit-r"]').replace("[0.5]", "[0.1, 0.5, 0.3]")
+    grid = Grid(read_recipe(write_recipe(tmp_path, text)))
+    searches = [task for task in grid.tasks.values() if task.stage == "search"]
+    assert len(searches) == 1
+    assert [b["name"] for b in searches[0].settings["config"]["budgets"]] == [
+        "keep-0.5",
+        "keep-0.3",
+        "keep-0.1",
+    ]
+    assert sum(task.stage == "finetune" for task in grid.tasks.values()) == 6
+
+
+def test_a_grid_takes_one_descent_for_each_gelu_budget(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("keep = [0.5]", "grid = { gelu = [0.5, 0.2], softmax = [0.5, 0.2, 0.1] }")
+    grid = Grid(read_recipe(write_recipe(tmp_path, text)))
+    chains = [task.settings["config"]["budgets"] for task in grid.tasks.values() if task.stage == "search"]
+    assert [[(b["sites"]["gelu"], b["sites"]["softmax"]) for b in chain] for chain in chains] == [
+        [(0.5, 0.5), (0.5, 0.2), (0.5, 0.1)],
+        [(0.2, 0.5), (0.2, 0.2), (0.2, 0.1)],
+    ]
+
+
+def test_seeds_share_a_teacher_if_asked_to(tmp_path: Path) -> None:
+    setting = SETTING.replace("seeds = [0]", "seeds = [0, 1, 2]")
+    own = Grid(read_recipe(write_recipe(tmp_path, setting=setting)))
+    one = Grid(read_recipe(write_recipe(tmp_path, setting="teacher_seed = 7\n" + setting)))
+    teachers = [[t for t in grid.tasks.values() if t.stage == "teacher"] for grid in (own, one)]
+    assert [len(found) for found in teachers] == [3, 1]
+    assert teachers[1][0].settings["config"]["seed"] == 7
+
+
+def test_settings_are_the_same_for_every_method_but_for_what_its_entry_says(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace('["privit-g"]', '["privit-g", "snl", "mpcvit"]')
+    grid = Grid(read_recipe(write_recipe(tmp_path, text)))
+    configs = [t.settings["config"] for t in grid.tasks.values() if t.stage == "search"]
+    free = {"budgets", "kinds", "granularity", "exact", "stand_in"}
+    assert len(configs) == 3
+    assert len({str({k: v for k, v in c.items() if k not in free}) for c in configs}) == 1
+    assert tomllib.loads(SETTING)["search"]["epochs"] == configs[0]["epochs"]
