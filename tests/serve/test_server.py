@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -13,14 +14,15 @@ import pytest
 from serving import TOLERANCE, Served, digit_like, expected_logits
 
 from privit.errors import ConnectionFailed, PrivitError, RequestError
+from privit.serve.answering import ServerOptions
 from privit.serve.certs import make_certs
-from privit.serve.client import Client, connect, health
+from privit.serve.client import Client, _health, connect, health
 from privit.serve.compile import client_values, compile_program, server_values
 from privit.serve.limits import Limits
 from privit.serve.processes import local_server
 from privit.serve.protocols import protocol
 from privit.serve.runtime import Simulator
-from privit.serve.server import serve
+from privit.serve.server import Server, serve
 
 CLIENTS = 8
 
@@ -76,6 +78,28 @@ def test_health_tells_protocol_plan_and_load(served: Served, client: Client) -> 
     assert state["private"] is True
     assert state["plan"] == served.artifact.plan.hash()
     assert (state["sessions"], state["session_limit"], state["queued"]) == (1, 4, 0)
+
+
+def test_a_client_that_comes_while_the_server_starts_is_told_so_and_waits(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        server = Server(ServerOptions(tiny_folder, port=0, state=tmp_path))
+        address, starting = f"127.0.0.1:{server.port}", asyncio.ensure_future(server.start())
+        waited: list[bool] = []
+
+        def on_starting() -> float:
+            waited.append(starting.done())
+            return 300.0
+
+        with pytest.raises(ConnectionFailed, match="is still starting"):
+            await _health(address, None, 30.0)
+        assert (await _health(address, None, 30.0, on_starting))["protocol"] == "cheetah"
+        assert waited == [False]
+        await starting
+        await server.stop()
+
+    asyncio.run(run())
 
 
 def test_a_benchmark_protocol_is_refused_before_anything_else(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def cost(
     network: str | None = None,
     explain: bool = False,
     figure: Path | None = None,
+    table: bool = False,
     json: bool = False,
 ) -> None:
     """What a private prediction costs: ReLUOps, AND gates, or bytes, rounds and seconds.
@@ -33,10 +34,14 @@ def cost(
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s), for --profile spu.
         explain: Per layer and kind, what to remove next.
         figure: Write the breakdown by kind as a picture.
+        table: What one of each thing costs in this profile, and nothing of a plan.
         json: Print one JSON object.
     """
     from privit.cost.estimate import estimate, plot_breakdown
 
+    if table:
+        _show_terms(profile, protocol, json)
+        return
     subject = read_subject(artifact, synthetic)
     options: dict[str, Any] = {"protocol": protocol, "network": network}
     options = {name: value for name, value in options.items() if value is not None}
@@ -68,7 +73,7 @@ def calibrate(
     """
     from privit.serve.calibrate import calibrate as run_calibrate
 
-    run_calibrate(protocol, out, quick)
+    run_calibrate(protocol, out, quick, progress=lambda what, done, total: note(f"{done}/{total} {what}"))
     note(f"wrote {out}")
 
 
@@ -80,12 +85,27 @@ def _explained(subject: Any, profile: str) -> list[dict[str, Any]]:
     return [vars(removal) for removal in explain(subject.spec, subject.plan, profile)]
 
 
+def _show_terms(profile: str, protocol: str | None, json: bool) -> None:
+    from privit.cost.terms import operator_terms, protocol_terms
+
+    columns, rows = protocol_terms(protocol or "cheetah") if profile == "spu" else operator_terms(profile)
+    title = f"profile {profile}" + (f", {protocol or 'cheetah'}" if profile == "spu" else "")
+    if json:
+        show_json({"profile": title, "terms": [dict(zip(columns, row, strict=True)) for row in rows]})
+    else:
+        show_rows(title, columns, rows)
+
+
 def _show(result: dict[str, Any]) -> None:
     fields = {k: v for k, v in result.items() if not isinstance(v, (list, dict))}
-    for name in ("sent_bytes", "setup_bytes"):
+    for name in ("sent_bytes", "setup_bytes", "refill_bytes"):
         if name in fields:
             fields[name] = megabytes(fields[name])
     show_fields("cost (estimated)", fields)
+    for name in ("layers", "operations"):
+        if name in result:
+            rows = [(r["name"], megabytes(r["sent_bytes"]), r["rounds"]) for r in result[name]]
+            show_rows(f"by {name.removesuffix('s')}", (name.removesuffix("s"), "sent", "rounds"), rows)
     if "by_part" in result:
         total = sum(result["by_part"].values()) or 1
         rows = [(part, value, percent(value / total)) for part, value in result["by_part"].items()]

@@ -81,7 +81,7 @@ def query(
     # Every file is read before anything is sent, so that a bad one costs nothing.
     opened = [open_image(path) for path in images]
     predictions = []
-    with connect(model, server, protocol=protocol, certs=certs, helper=helper) as client:
+    with connect(model, server, protocol=protocol, certs=certs, helper=helper, tell=note) as client:
         setup = client.setup
         for path, image in zip(images, opened, strict=True):
             note(f"{path}: computing privately ...")

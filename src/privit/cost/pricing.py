@@ -19,7 +19,7 @@ from privit.cost.mlp_operations import mlp
 from privit.cost.network import network
 from privit.cost.operations import operations
 from privit.cost.short_forms import score_range
-from privit.cost.spu import SESSION_QUERIES
+from privit.cost.spu import SESSION_QUERIES, query_seconds
 from privit.cost.subject import REWRITES, Operation, Recorder, Subject
 from privit.cost.table import Cost, Table, shipped_table
 from privit.errors import RequestError

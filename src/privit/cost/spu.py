@@ -58,12 +58,22 @@ def estimate_spu(
         "setup_rounds": round(found.setup_rounds),
         "refill_bytes": round(whole.most_bytes - total.most_bytes),
         "refill_rounds": round(whole.most_rounds - total.most_rounds),
-        "compute_seconds": whole.seconds,
+        "compute_seconds": whole.seconds + found.link_seconds(total),
         "seconds_error": whole.seconds_error,
-        "seconds": where.seconds(whole.seconds, whole.most_bytes, whole.most_rounds, found.slope),
+        "seconds": query_seconds(found, total, where),
         "layers": [{"name": name, **_shown(found, cost, where)} for name, cost in costs.items()],
         "operations": _by_operation(found, segments),
     }
+
+
+def query_seconds(table: Table, total: Cost, where: Network) -> float:
+    """How long a query with this total takes over a network, refills of transfers included."""
+    seconds = table.seconds(total, where)
+    if table.ciphertexts:
+        refills = Cheetah(table).refills(total)
+        # One party sends a refill as a stream, without waiting: its actions do not take a delay each.
+        seconds += refills.seconds + max(refills.sent_bytes) / where.bytes_per_second
+    return seconds
 
 
 def _segments(
@@ -119,7 +129,7 @@ def _shown(table: Table, cost: Cost, where: Network) -> dict[str, Any]:
     return {
         "sent_bytes": round(max(cost.sent_bytes)),
         "rounds": round(max(cost.rounds)),
-        "seconds": where.seconds(cost.seconds, max(cost.sent_bytes), max(cost.rounds), table.slope),
+        "seconds": table.seconds(cost, where),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from privit.cost.network import Network
 from privit.cost.shapes import round_features, second_features, traffic_features
 from privit.errors import ArtifactError, RequestError
 
@@ -91,7 +92,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """All of a protocol's measurements; `engine` and `date` say what they are of."""
+    """All of a protocol's measurements; `engine` and `date` say what they are of.
+
+    Operations are measured between threads; a link between processes adds `action_seconds` for each send
+    action and `byte_seconds` for each byte, network apart, and a delay `slope` times itself for each action.
+    """
 
     protocol: str
     engine: str
@@ -103,6 +108,8 @@ class Table:
     operations: Mapping[str, Entry]
     machine: Mapping[str, Any] = field(default_factory=dict)
     ciphertexts: Mapping[str, Any] = field(default_factory=dict)
+    action_seconds: float = 0.0
+    byte_seconds: float = 0.0
 
     def entry(self, name: str) -> Entry:
         """The measurements of one operation."""
@@ -127,6 +134,15 @@ class Table:
             times * entry.rounds_variance * steps[0],
             seconds_error=seconds * entry.seconds_error,
         )
+
+    def link_seconds(self, cost: Cost) -> float:
+        """What a link between processes adds to the computing, whatever the network."""
+        return self.action_seconds * cost.most_rounds + self.byte_seconds * cost.most_bytes
+
+    def seconds(self, cost: Cost, where: Network) -> float:
+        """How long it all takes over a network."""
+        compute = cost.seconds + self.link_seconds(cost)
+        return where.seconds(compute, cost.most_bytes, cost.most_rounds, self.slope)
 
 
 def _dot(coefficients: tuple[float, ...], features: tuple[float, ...]) -> float:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from privit.artifact import Artifact, Public, load_artifact, save_artifact
+from privit.cost.estimate import estimate
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
 from privit.serve import protocols
@@ -21,7 +22,6 @@ from privit.serve.compile import (
     OUTPUT,
     Function,
     Input,
-    Segment,
     client_values,
     compile_segments,
     graph_inputs,
@@ -30,7 +30,7 @@ from privit.serve.compile import (
 )
 from privit.serve.forward import forward
 from privit.serve.graph import Graph
-from privit.serve.profile import Counts, Traffic
+from privit.serve.profile import Counts
 from privit.serve.protocols import Protocol
 from privit.serve.ranges import RangeRecorder
 from privit.serve.rewrites import Rewrites
@@ -138,16 +138,8 @@ def _measure(
     segments = compile_segments(inputs, parts)
     with Simulator(protocol) as simulator:
         simulator.give(inputs, values)
-        first = _run_all(simulator, segments)
-        counts, setup = first, simulator.setup
-        if protocol.stocked:
-            counts = _run_all(simulator, segments)
-            setup = setup + _surplus(_together(first), _together(counts))
-        return Measured(counts, setup, simulator.open(OUTPUT), clear)
-
-
-def _run_all(simulator: Simulator, segments: Sequence[Segment]) -> tuple[tuple[str, Counts], ...]:
-    return tuple((segment.name, simulator.run(segment.executable)) for segment in segments)
+        counts = tuple((segment.name, simulator.run(segment.executable)) for segment in segments)
+        return Measured(counts, simulator.setup, simulator.open(OUTPUT), clear)
 
 
 def _together(segments: Sequence[tuple[str, Counts]]) -> Counts:
@@ -155,13 +147,6 @@ def _together(segments: Sequence[tuple[str, Counts]]) -> Counts:
     for _, counts in segments[1:]:
         total = total + counts
     return total
-
-
-def _surplus(first: Counts, later: Counts) -> Counts:
-    """What a session's first query sent beyond a later one: keys and a stock of transfers."""
-    ranks = (a - b for a, b in zip(first.ranks, later.ranks, strict=True))
-    kept = tuple(Traffic(max(r.sent_bytes, 0), max(r.rounds, 0)) for r in ranks)
-    return Counts(kept, {}, max(first.seconds - later.seconds, 0.0))
 
 
 def _compare(
@@ -230,6 +215,8 @@ def _facts(public: Public, plan: Plan, protocol: Protocol, source: str) -> dict[
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),
         "kept_gelu_elements": plan.kept_gelu_elements(public.spec),
+        "relu_ops": estimate(public.spec, plan, "paper").total,
+        "and_gates": estimate(public.spec, plan, "circuits").total,
         "classes": public.spec.classes,
     }
 

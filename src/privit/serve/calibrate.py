@@ -21,6 +21,7 @@ from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.protocols import Protocol, protocol
 from privit.serve.runtime import Simulator
+from privit.serve.slopes import measure_link
 
 Clock = Literal["wall", "processor"]
 Samples = dict[str, list[Sample]]
@@ -44,8 +45,6 @@ CHEETAH_VALUES = ((8,), (64,), (256,), (4096,))
 
 # Products with a bit have the same two of three parties send more, always.
 FIXED_PARTS = ("compare_public", "relu", "clip", "max")
-# With CHEETAH, packing needs keys and more than 2,048 values a second stream of transfers, both made once.
-FIRST_USES = (("matmul", (24, 24, 24)), ("compare_public", (2100,)), ("rsqrt", (2100,)))
 
 
 def calibrate(
@@ -70,33 +69,15 @@ def calibrate(
     for name in protocols:
         found = protocol(name)
         with Simulator(found) as simulator:
-            setup = _setup(simulator)
             samples = _measure(simulator, quick, progress)
             table = _table(found, simulator, samples, clock, quick)
-            table = replace(table, setup_bytes=max(setup.sent_bytes), setup_rounds=max(setup.rounds))
+        if progress is not None:
+            progress(f"{name} between processes", len(PROBES), len(PROBES))
+        table = replace(table, **vars(measure_link(name)))
         path = out if one_file else out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
     return written
-
-
-def _setup(simulator: Simulator) -> Sample:
-    """What a session pays once: the engine's own set-up, and what the first large operations add to it."""
-    ranks = simulator.setup.ranks
-    total = Sample(
-        (), tuple(float(r.sent_bytes) for r in ranks), tuple(float(r.rounds) for r in ranks), 0.0, 0.0
-    )
-    for name, sizes in FIRST_USES:
-        first, *later = probe(simulator, name, sizes, REPEATS)
-        once = first - cheapest(later)
-        total = Sample(
-            (),
-            tuple(a + max(b, 0.0) for a, b in zip(total.sent_bytes, once.sent_bytes, strict=True)),
-            tuple(a + max(b, 0.0) for a, b in zip(total.rounds, once.rounds, strict=True)),
-            0.0,
-            0.0,
-        )
-    return total
 
 
 def _sizes(name: str, found: Protocol, quick: bool) -> tuple[tuple[int, ...], ...]:

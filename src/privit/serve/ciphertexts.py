@@ -18,7 +18,7 @@ PARALLEL_STREAMS = 2
 PRODUCT_CIPHERTEXTS = 4
 """Ciphertexts a product of 64-bit values is split over: 2 x 64 + 15 bits at 36 bits each."""
 REFILL_VALUES = 20_000
-REFILL_RUNS = 16
+REFILL_RUNS = 30
 # Ferret's refills, where they are not measured: one party sends so much in so many actions, each time that
 # transfers of so many bytes of payload are used up.
 REFILL = {
@@ -60,25 +60,29 @@ def without_refills(sample: Sample) -> Sample:
 
 
 def measure_refill(simulator: Simulator, seconds: Seconds) -> dict[str, float]:
-    """What a refill of oblivious transfers costs and when it comes, from comparisons until one came."""
-    used, usual, quiet = 0.0, float("inf"), 0.0
-    for sample in probe(simulator, "compare_public", (REFILL_VALUES,), REFILL_RUNS)[1:]:
-        used += min(sample.sent_bytes[SERVER], usual)
-        extra = sample.rounds[SERVER] - sample.rounds[CLIENT]
-        if extra <= 0:
-            # The client's transfers are used up at another pace: its refills are passed over.
-            if not extra:
-                usual, quiet = sample.sent_bytes[SERVER], seconds(sample)
-            continue
-        # Both streams of transfers run dry in the same run.
-        times = PARALLEL_STREAMS
-        return {
-            "refill_bytes": (sample.sent_bytes[SERVER] - usual) / times,
-            "refill_rounds": extra / times,
-            "refill_seconds": max(seconds(sample) - quiet, 0.0) / times,
-            "transfer_bytes_per_refill": used / times,
-        }
-    return dict(REFILL)
+    """What a refill of oblivious transfers costs and how often it comes, from comparisons until two came."""
+    return refill_of(probe(simulator, "compare_public", (REFILL_VALUES,), REFILL_RUNS), seconds)
+
+
+def refill_of(runs: Sequence[Sample], seconds: Seconds) -> dict[str, float]:
+    """The refills among equal runs; the known ones where there are fewer than two.
+
+    The client's transfers are used up at another pace: its refills are passed over. How much was left before
+    the first one is not known, so what is used up is counted from there to the second.
+    """
+    refilled = [i for i, run in enumerate(runs) if run.rounds[SERVER] > run.rounds[CLIENT]]
+    if len(refilled) < 2:
+        return dict(REFILL)
+    first, second = refilled[:2]
+    usual = cheapest([run for run in runs if run.rounds[SERVER] == run.rounds[CLIENT]])
+    more = [runs[i] - usual for i in (first, second)]
+    # Both streams of transfers run dry in the same run.
+    return {
+        "refill_bytes": more[1].sent_bytes[SERVER] / PARALLEL_STREAMS,
+        "refill_rounds": more[1].rounds[SERVER] / PARALLEL_STREAMS,
+        "refill_seconds": max(min(map(seconds, more)), 0.0) / PARALLEL_STREAMS,
+        "transfer_bytes_per_refill": (second - first) * usual.sent_bytes[SERVER] / PARALLEL_STREAMS,
+    }
 
 
 def _product_ciphertexts(least: dict[str, list[Sample]], seconds: Seconds) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from privit.artifact import Public, load_artifact
+from privit.cost.network import Network
 from privit.errors import ConnectionFailed, PrivitError, RequestError
 from privit.images import open_image, preprocess
 from privit.serve import handshake
@@ -33,7 +34,6 @@ from privit.serve.meter import Counts
 from privit.serve.protocols import CLIENT, SERVER, Protocol
 from privit.serve.server import check_protocol
 from privit.serve.session import EngineDied, EngineProcess
-from privit.serve.shaping import LOOPBACK, Network
 from privit.serve.tunnel import Tunnel
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -84,9 +84,10 @@ def connect(
     protocol: str = "cheetah",
     certs: Path | None = None,
     helper: str | None = None,
-    network: Network = LOOPBACK,
+    network: Network | None = None,
     patience: Patience | None = None,
     state: Path | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Client:
     """An open session with the server at HOST:PORT, for the artifact's client/ folder.
 
@@ -95,9 +96,10 @@ def connect(
         helper: HOST:PORT of the third party of aby3; one that will not collude with the server.
         network: delay and bandwidth put on the connection, for measurements.
         state: folder of the engine's log file; the user's state directory unless given.
+        tell: called with what the session waits for, where it has to wait.
     """
     found = check_protocol(protocol, helper)
-    return Client(Path(model), server, found, certs, helper, network, patience or Patience(), state)
+    return Client(Path(model), server, found, certs, helper, network, patience or Patience(), state, tell)
 
 
 def health(server: str, certs: Path | None = None, seconds: float = 10.0) -> dict[str, Any]:
@@ -115,16 +117,17 @@ class Client:
         protocol: Protocol,
         certs: Path | None,
         helper: str | None,
-        network: Network,
+        network: Network | None,
         patience: Patience,
         state: Path | None = None,
+        tell: Callable[[str], None] | None = None,
     ):
         self._model = part_of(model, "client")
         artifact = load_artifact(self._model)
         self.public: Public = artifact.public
         self._plan_hash = artifact.plan.hash()
         self._server, self._protocol, self._certs, self._helper = server, protocol, certs, helper
-        self._network, self._patience = network, patience
+        self._network, self._patience, self._tell = network, patience, tell or (lambda _: None)
         self._state = state or state_folder() / "client"
         self._tunnels: list[Tunnel] = []
         self._engine: EngineProcess | None = None
@@ -210,7 +213,9 @@ class Client:
     async def _open(self) -> Cost:
         started = time.monotonic()
         # A server that is not there, refuses us or serves another plan is found out before the long compile.
-        offered = await _health(self._server, self._certs, self._patience.connect_seconds)
+        offered = await _health(
+            self._server, self._certs, self._patience.connect_seconds, self._wait_for_start
+        )
         for name, mine in (("protocol", self._protocol.name), ("plan", self._plan_hash)):
             if offered[name] != mine:
                 raise handshake.mismatch(name, offered[name], mine, str(self._model))
@@ -230,6 +235,10 @@ class Client:
         work = self._engine.open(self._protocol.parties, welcome["token"], self._patience.query_seconds)
         await self._guard(work, self._patience.setup_seconds)
         return self._cost((Counts(), Counts()), started)
+
+    def _wait_for_start(self) -> float:
+        self._tell(f"the server at {self._server} is still starting: waiting for it")
+        return self._patience.queue_seconds
 
     async def _welcome(self, tunnel: Tunnel) -> dict[str, Any]:
         assert self._engine is not None
@@ -312,11 +321,20 @@ def _hello(purpose: str, description: dict[str, str]) -> dict[str, Any]:
     }
 
 
-async def _health(server: str, certs: Path | None, seconds: float) -> dict[str, Any]:
+async def _health(
+    server: str, certs: Path | None, seconds: float, on_starting: Callable[[], float] | None = None
+) -> dict[str, Any]:
+    """What the server says of itself; `on_starting` gives the seconds that it may take to start."""
     tunnel = await dial(server, certs, "server", seconds)
     try:
         await tunnel.send("hello", **_hello("health", {}))
         message = await tunnel.receive(seconds)
+        if message["type"] == "wait":
+            if on_starting is None:
+                raise ConnectionFailed(
+                    f"the server at {server} is still starting", "it says so when it is ready: ask again then"
+                )
+            message = await tunnel.receive(on_starting())
     finally:
         await tunnel.close()
     if message.pop("type") != "health":

@@ -6,17 +6,17 @@ import asyncio
 import ssl
 from pathlib import Path
 
+from privit.cost.network import Network
 from privit.errors import ConnectionFailed
 from privit.serve.addresses import parse_address
 from privit.serve.frames import DATA_LIMIT
 from privit.serve.gate import keep_alive
-from privit.serve.shaping import LOOPBACK, Network
 from privit.serve.tls import check_role, client_context, peer_of
 from privit.serve.tunnel import Tunnel
 
 
 async def dial(
-    address: str, certs: Path | None, role: str, seconds: float, network: Network = LOOPBACK
+    address: str, certs: Path | None, role: str, seconds: float, network: Network | None = None
 ) -> Tunnel:
     """A tunnel to the party of `role` at HOST:PORT, whose certificate (chain, name, role) was checked."""
     host, port = parse_address(address)

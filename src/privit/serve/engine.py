@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import spu
 from spu import libspu
 
 from privit.artifact import load_artifact
 from privit.errors import RequestError
-from privit.serve.compile import (
-    Input,
-    client_values,
-    compile_program,
-    compiler_options_text,
-    program_of,
-    server_values,
-)
+from privit.serve.compile import client_values, compile_program, compiler_options_text, server_values
 from privit.serve.engine_log import quiet_engine
 from privit.serve.handshake import describe
 from privit.serve.protocols import CLIENT, HELPER, SERVER, protocol
 from privit.serve.shares import TravellingShare, blank_input, keep_input, split_input
+from privit.serve.warming import warm_up_program
 
 RANKS = {"server": SERVER, "client": CLIENT, "helper": HELPER}
 MESSAGE_LIMIT = 32 << 20
 """Longer engine messages are cut; brpc refuses bodies above 64 MiB."""
-WARM_UP_RUNS = 2
-"""The two directions of OT set themselves up at different comparisons; a third run finds nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -127,24 +117,15 @@ def place_input(
 
 
 def warm_up(engine: Engine) -> None:
-    """Makes the engine exchange keys and run its OT set-up now, on zeros, and not in the first query."""
-    shape = (8, 8)
-    inputs = (Input("warm_up_left", shape, "server"), Input("warm_up_right", shape, "client"))
-    program = program_of(_every_operation, inputs)
-    for _ in range(WARM_UP_RUNS):
-        for item in inputs:
-            owner = RANKS[item.owner]
-            value = np.zeros(shape, np.float32) if engine.rank == owner else None
-            place_input(engine, item.name, shape, owner, value)
-        engine.runtime.run(program.executable)
-    for name in (*(item.name for item in inputs), program.output):
+    """Makes the engine exchange keys and set its transfers up now, on zeros, and not in the first query."""
+    program = warm_up_program()
+    for item in program.inputs:
+        owner = RANKS[item.owner]
+        value = np.zeros(item.shape, np.float32) if engine.rank == owner else None
+        place_input(engine, item.name, item.shape, owner, value)
+    engine.runtime.run(program.executable)
+    for name in (*(item.name for item in program.inputs), program.output):
         engine.runtime.del_var(name)
-
-
-def _every_operation(values: Mapping[str, Any]) -> Any:
-    # A product of two shared values sets up both directions of the encrypted product.
-    product = values["warm_up_left"] @ values["warm_up_right"]
-    return jnp.maximum(product * product, 0.0) @ product
 
 
 def quiet(config: Any) -> Any:

@@ -63,6 +63,10 @@ MESSAGES: dict[str, dict[str, type]] = {
 }
 
 
+STARTING = 0
+"""The position of a wait that is not in line for a place: the server still compiles its program."""
+
+
 class FrameError(ConnectionFailed):
     """Bytes that are not a frame of privit, or a message that it does not know."""
 

@@ -8,23 +8,33 @@ import secrets
 import socket
 import tempfile
 import time
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from privit.artifact import load_artifact
+from privit.cost.network import LOOPBACK, Network
+from privit.cost.network import network as named_network
 from privit.serve.addresses import part_of
 from privit.serve.engine import RANKS
 from privit.serve.frames import DATA_LIMIT
 from privit.serve.meter import Counts
 from privit.serve.protocols import CLIENT, Protocol, protocol
 from privit.serve.session import EngineProcess
-from privit.serve.shaping import LOOPBACK, Network, parse_network
 from privit.serve.tunnel import Tunnel
 
 PATIENCE_SECONDS = 4 * 3600.0
+
+
+class Query(NamedTuple):
+    """One query: what each party sent, how long it took, and the answer."""
+
+    counts: list[Counts]
+    seconds: float
+    logits: np.ndarray
 
 
 def measure_session(
@@ -39,13 +49,32 @@ def measure_session(
     It serves nobody, so it takes semi2k-benchmark, too. `sent_bytes` and `rounds` are of the last query
     and of the party that has more; random `pixels` (C, S, S) are used unless given.
     """
-    shape = parse_network(network) if isinstance(network, str) else network
-    return asyncio.run(_measure(Path(folder), protocol(protocol_name), shape, queries, pixels))
+    shape = named_network(network) if isinstance(network, str) else network
+    run = _measure(Path(folder), protocol(protocol_name), shape, [(shape, queries)], pixels)
+    return asyncio.run(run)[0]
+
+
+def measure_queries(
+    folder: Path,
+    protocol_name: str,
+    networks: Sequence[tuple[Network | str, int]],
+    pixels: np.ndarray | None = None,
+) -> list[dict[str, Any]]:
+    """What so many queries cost over each network, one after the other in one session.
+
+    Set-up is not delayed: it would take minutes over a slow network, and is not what is asked for.
+    """
+    stages = [(named_network(n) if isinstance(n, str) else n, queries) for n, queries in networks]
+    return asyncio.run(_measure(Path(folder), protocol(protocol_name), LOOPBACK, stages, pixels))
 
 
 async def _measure(
-    folder: Path, found: Protocol, network: Network, queries: int, pixels: np.ndarray | None
-) -> dict[str, Any]:
+    folder: Path,
+    found: Protocol,
+    setup_network: Network,
+    stages: Sequence[tuple[Network, int]],
+    pixels: np.ndarray | None,
+) -> list[dict[str, Any]]:
     spec = load_artifact(part_of(folder, "client")).spec
     if pixels is None:
         shape = (spec.channels, spec.image_size, spec.image_size)
@@ -53,28 +82,39 @@ async def _measure(
     with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
         async with contextlib.AsyncExitStack() as stack:
             engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack)
-            tunnels = await _join(engines, network, stack)
+            tunnels = await _join(engines, setup_network, stack)
             started = time.monotonic()
             token = secrets.token_hex(16)
             await asyncio.gather(*(e.open(found.parties, token, PATIENCE_SECONDS) for e in engines))
-            setup, setup_seconds = _sent(tunnels, found.parties), time.monotonic() - started
-            runs = [await _query(engines, tunnels, pixels) for _ in range(queries)]
-    seconds = [run[1] for run in runs]
-    last, logits = runs[-1][0], runs[-1][2]
+            setup = _sent(tunnels, found.parties)
+            facts = {
+                "protocol": found.name,
+                "private": found.private,
+                "measured_on": "processes",
+                "setup_bytes": max(c.engine_bytes for c in setup),
+                "setup_rounds": max(c.actions for c in setup),
+                "setup_seconds": time.monotonic() - started,
+            }
+            results = []
+            for network, queries in stages:
+                for tunnel in tunnels.values():
+                    tunnel.shape(network)
+                runs = [await _query(engines, tunnels, pixels) for _ in range(queries)]
+                results.append(facts | _result(network, runs))
+    return results
+
+
+def _result(network: Network, runs: Sequence[Query]) -> dict[str, Any]:
+    last = runs[-1].counts
     return {
-        "protocol": found.name,
-        "private": found.private,
-        "measured_on": "processes",
-        "network": {"name": network.name, "rtt_ms": network.rtt_ms, "bandwidth_mbit": network.bandwidth_mbit},
+        "network": network.to_json(),
         "sent_bytes": max(c.engine_bytes for c in last),
         "rounds": max(c.actions for c in last),
         "wire_bytes": max(c.wire_bytes for c in last),
-        "seconds": seconds[-1],
-        "setup_bytes": max(c.engine_bytes for c in setup),
-        "setup_rounds": max(c.actions for c in setup),
-        "setup_seconds": setup_seconds,
-        "query_seconds": seconds,
-        "logits": [float(value) for value in logits],
+        "seconds": runs[-1].seconds,
+        "query_seconds": [run.seconds for run in runs],
+        "query_rounds": [[c.actions for c in run.counts] for run in runs],
+        "logits": [float(value) for value in runs[-1].logits],
     }
 
 
@@ -99,7 +139,7 @@ async def _join(
     for a, b in combinations(range(len(engines)), 2):
         for sock, own, other in zip(await _socket_pair(), (a, b), (b, a), strict=True):
             reader, writer = await asyncio.open_connection(sock=sock, limit=DATA_LIMIT)
-            tunnel = Tunnel(reader, writer, first=own == a, network=network if own == b else LOOPBACK)
+            tunnel = Tunnel(reader, writer, first=own == a, network=network if own == b else None)
             tunnel.start()
             stack.push_async_callback(tunnel.close)
             await tunnel.attach(engines[own].socket_of(own), engines[own].socket_of(other))
@@ -119,7 +159,7 @@ async def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 async def _query(
     engines: list[EngineProcess], tunnels: dict[tuple[int, int], Tunnel], pixels: np.ndarray
-) -> tuple[list[Counts], float, np.ndarray]:
+) -> Query:
     before, started = _sent(tunnels, len(engines)), time.monotonic()
     work = [engine.query(pixels if rank == CLIENT else None) for rank, engine in enumerate(engines)]
     answers = await asyncio.gather(*work)
@@ -127,7 +167,7 @@ async def _query(
     logits = answers[CLIENT][0]
     assert logits is not None
     after = _sent(tunnels, len(engines))
-    return [now - then for now, then in zip(after, before, strict=True)], seconds, logits
+    return Query([now - then for now, then in zip(after, before, strict=True)], seconds, logits)
 
 
 def _sent(tunnels: dict[tuple[int, int], Tunnel], parties: int) -> list[Counts]:

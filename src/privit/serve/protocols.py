@@ -17,9 +17,7 @@ class Protocol:
     """A way to compute together.
 
     `private` is true only if no single party can see another's secret. `owner_typed`
-    protocols keep an input with its owner, so that not even a share of it is sent. `stocked` protocols
-    fill a stock of oblivious transfers in a session's first query, so that only later ones show what a
-    query costs.
+    protocols keep an input with its owner, so that not even a share of it is sent.
     """
 
     name: str
@@ -28,7 +26,6 @@ class Protocol:
     private: bool
     owner_typed: bool
     trust: str
-    stocked: bool = False
 
     def runtime_config(self, profile: bool = False) -> libspu.RuntimeConfig:
         """The engine's settings, equal for every party; with `profile`, it logs what each operation sent."""
@@ -50,7 +47,6 @@ PROTOCOLS: tuple[Protocol, ...] = (
         private=True,
         owner_typed=True,
         trust="nobody; both parties follow the protocol (semi-honest)",
-        stocked=True,
     ),
     Protocol(
         "aby3",

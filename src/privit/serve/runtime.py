@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 import spu
 from spu import libspu
 
 from privit.errors import WorkError
-from privit.serve.compile import Input, Program, program_of
+from privit.serve.compile import Input, Program
 from privit.serve.engine_log import quiet_engine
 from privit.serve.profile import Counts, read_all_parties, read_two_party
 from privit.serve.protocols import CLIENT, SERVER, Protocol
+from privit.serve.warming import warm_up_program
 
 OWNER_RANKS = {"server": SERVER, "client": CLIENT}
 RECEIVE_TIMEOUT_MS = 600_000
@@ -111,13 +111,11 @@ class Simulator:
                 runtime.del_var(name)
 
     def _warm_up(self) -> Counts:
-        """One tiny run of every operation that prepares something on first use (keys, oblivious transfer)."""
-        shape = (8, 8)
-        inputs = (Input("left", shape, "server"), Input("right", shape, "client"))
-        program = program_of(_every_operation, inputs)
-        self.give(inputs, {"left": np.full(shape, 0.5), "right": np.full(shape, 0.25)})
+        """What the engine prepares on first use (keys, oblivious transfers), prepared now."""
+        program = warm_up_program()
+        self.give(program.inputs, {entry.name: np.zeros(entry.shape) for entry in program.inputs})
         counts = self.run(program.executable)
-        self.forget(["left", "right", program.output])
+        self.forget([*(entry.name for entry in program.inputs), program.output])
         return counts
 
     def _each(self, work: Callable[[int], T]) -> list[T]:
@@ -139,11 +137,6 @@ class Simulator:
             first = str(errors[0]).splitlines()[0] if str(errors[0]) else type(errors[0]).__name__
             raise WorkError(f"the engine stopped: {first}", f"its log is {self._log}") from errors[0]
         return results
-
-
-def _every_operation(values: Mapping[str, Any]) -> Any:
-    product = values["left"] @ values["right"]
-    return jnp.maximum(product * product, values["left"]) + jnp.maximum(values["left"], 0.0)
 
 
 def simulate(

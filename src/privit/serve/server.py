@@ -16,6 +16,7 @@ from privit.plan import load_plan
 from privit.serve import handshake
 from privit.serve.addresses import log_to, part_of, rotated, state_folder
 from privit.serve.answering import ServerOptions, Session
+from privit.serve.frames import STARTING
 from privit.serve.gate import Gate, refuse
 from privit.serve.limits import Limits, QueryLedger
 from privit.serve.places import Places
@@ -94,22 +95,25 @@ class Server:
             options.host, options.port, options.certs, options.limits.hello_seconds, self._on_connection
         )
         self.port = self._gate.port
+        self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Prepares the first worker, so that a bad artifact fails here, and begins to accept."""
+        """Prepares the first worker, so that a bad artifact fails here; who comes earlier is told to wait."""
         options = self._options
         plan = load_plan(self._folder / "plan.safetensors").hash()
         state = options.state or state_folder() / f"server-{plan[:16]}"
         self._log_handler = log_to(state / "server.log")
         self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+        self._accepting = asyncio.ensure_future(self._gate.run())
         try:
             self.description = await self._pool.fill()
             self._ledger = QueryLedger(state / "queries.sqlite")
         except BaseException:
+            self._accepting.cancel()
             await self._pool.close()
             await self._gate.close()
             raise
-        self._accepting = asyncio.ensure_future(self._gate.run())
+        self._ready.set()
         log.info(
             "serving plan %s with %s at port %d",
             handshake.short(self.description["plan"]),
@@ -136,6 +140,9 @@ class Server:
             message = "this server does not know this client's certificate"
             await refuse(tunnel, "refused", message, "ask the server's owner to add it: privit certs")
             return
+        if not self._ready.is_set():
+            await tunnel.send("wait", position=STARTING)
+            await tunnel.guard(self._ready.wait())
         if hello["purpose"] == "health":
             await self._report_health(tunnel)
             return

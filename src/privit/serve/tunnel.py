@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from privit.cost.network import Network
 from privit.errors import ConnectionFailed
 from privit.serve.frames import (
     DATA_LIMIT,
@@ -29,7 +30,7 @@ from privit.serve.frames import (
     read_frame,
 )
 from privit.serve.meter import Counts, PushMeter
-from privit.serve.shaping import LOOPBACK, Network, ShapedLine
+from privit.serve.shaping import ShapedLine
 
 CHANNEL_LIMIT = 32
 PENDING_MESSAGES = 64
@@ -55,7 +56,7 @@ class Tunnel:
 
     Args:
         first: whether this side numbers its channels evenly (the party that accepted) or oddly.
-        network: delay and bandwidth put on both directions, for measurements.
+        network: delay and bandwidth put on both directions, for measurements; `shape` puts others.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Tunnel:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         first: bool,
-        network: Network = LOOPBACK,
+        network: Network | None = None,
     ):
         self._reader, self._writer = reader, writer
         self._next_channel = 0 if first else 1
@@ -74,8 +75,8 @@ class Tunnel:
         self._messages: asyncio.Queue[dict[str, Any] | ConnectionFailed] = asyncio.Queue(PENDING_MESSAGES)
         self._sent_wire = self._received_wire = 0
         self._closed_ours = self._closed_theirs = Counts()
-        self._outward = ShapedLine(network, self._write) if network != LOOPBACK else None
-        self._inward = ShapedLine(network, self._handle) if network != LOOPBACK else None
+        self._outward = ShapedLine(network, self._write) if network else None
+        self._inward = ShapedLine(network, self._handle) if network else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: ConnectionFailed | None = None
         self._broken = asyncio.Event()
@@ -86,6 +87,12 @@ class Tunnel:
         for line in (self._outward, self._inward):
             if line is not None:
                 self._spawn(line.run())
+
+    def shape(self, network: Network) -> None:
+        """Puts another network on a tunnel that has been shaped from the start."""
+        for line in (self._outward, self._inward):
+            if line is not None:
+                line.network = network
 
     async def attach(self, engine_socket: Path, peer_socket: Path) -> None:
         """Connects the engine: it listens on `engine_socket` and finds the other party at `peer_socket`."""
