@@ -13,7 +13,7 @@ from privit.report.markdown import render_markdown
 from privit.report.page import render_page
 from privit.report.sections import build
 from privit.report.tables import Table
-from privit.runs import write_bytes, write_text, writing
+from privit.runs import writing
 
 PAGE, MARKDOWN, FIGURES, TABLES = "index.html", "report.md", "figures", "tables"
 
@@ -33,9 +33,9 @@ def write_report(
     tables = [item for item in document.items if isinstance(item, Table)]
     _folder(out / TABLES)
     for table in tables:
-        write_text(out / TABLES / f"{table.name}.csv", table.to_csv())
-    write_text(out / MARKDOWN, render_markdown(document, FIGURES))
-    write_text(out / PAGE, render_page(document, drawn.__getitem__))
+        _write(out / TABLES / f"{table.name}.csv", table.to_csv().encode())
+    _write(out / MARKDOWN, render_markdown(document, FIGURES).encode())
+    _write(out / PAGE, render_page(document, drawn.__getitem__).encode())
     return {
         "page": str(out / PAGE),
         "markdown": str(out / MARKDOWN),
@@ -58,11 +58,17 @@ def _write_pictures(
     for done, (name, figure) in enumerate(figures, 1):
         settle(figure)
         drawn[name] = svg(figure)
-        write_bytes(folder / f"{name}.svg", drawn[name])
-        write_bytes(folder / f"{name}.png", png(figure))
+        _write(folder / f"{name}.svg", drawn[name])
+        _write(folder / f"{name}.png", png(figure))
         if progress:
             progress(done, len(figures))
     return drawn
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Writes a file that can be made again at any time: nobody waits for the disk."""
+    with writing(path.parent):
+        path.write_bytes(data)
 
 
 def _folder(path: Path) -> None:
