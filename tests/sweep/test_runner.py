@@ -210,11 +210,10 @@ def test_jobs_in_processes_of_their_own_give_the_same_cells(swept: tuple[Path, P
     assert there["cost"] == here["cost"]
 
 
-@pytest.mark.parametrize("method", ["mpcvit-plus", "mpcformer"])
-def test_a_peers_artifact_runs_privately(swept: tuple[Path, Path], tmp_path: Path, method: str) -> None:
+def test_mpcformers_artifact_runs_privately(swept: tuple[Path, Path], tmp_path: Path) -> None:
     from privit.serve.evaluate import evaluate
 
-    artifact = swept[1] / cells(swept[1])[method]["artifact"]
+    artifact = swept[1] / cells(swept[1])["mpcformer"]["artifact"]
     found = evaluate(artifact, "simulated", "semi2k-benchmark", images=2, record=tmp_path / "record")
     assert found["max_logit_error"] <= 0.05
     assert found["disagreements"] == []
