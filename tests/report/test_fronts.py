@@ -6,7 +6,7 @@ import pytest
 
 from privit.report.cells import Cell, Point, Subject, points
 from privit.report.fronts import best_within, front, lead, leads, leads_at_equal_gelus
-from privit.report.verdicts import verdicts
+from privit.report.verdicts import in_brief, verdicts
 
 SUBJECT = Subject("digits", "a ViT")
 
@@ -89,24 +89,37 @@ def test_snl_is_compared_at_equal_gelus_whatever_it_costs():
 
 
 def test_the_report_says_plainly_where_privit_is_behind():
-    found = verdicts([*made("privit-g", (2, 0.8)), *made("mpcvit", (2, 0.85))], "relu_ops")
-    assert [verdict.state for verdict in found] == ["behind"]
-    assert "privit-g is behind: 80.0 % against 85.0 % (-5.0 points, one seed)" in found[0].text
+    found = verdicts([*made("privit-g", (2, 0.8)), *made("mpcvit", (2, 0.85))], ["relu_ops"])
+    assert [verdict.behind for verdict in found] == [True]
+    assert "privit-g against mpcvit by ReLUOps: behind at 1 of 1" in found[0].text
+    assert "80.0 % against 85.0 % (-5.0 points, one seed)" in found[0].text
+    assert in_brief(found) == ["mpcvit: privit-g by ReLUOps behind at 1 of 1 (most: -5.0 points)"]
 
 
 def test_one_cheap_point_of_another_method_is_named():
-    found = verdicts([*made("privit-g", (2e6, 0.8)), *made("mpcformer", (1e6, 0.75))], "relu_ops")
-    assert found[0].state == "behind"
-    assert "mpcformer has a point cheaper than anything of privit-g: 75.0 % at 1 M ReLUOps" in found[0].text
+    found = verdicts([*made("privit-g", (2e6, 0.8)), *made("mpcformer", (1e6, 0.75))], ["relu_ops"])
+    assert found[0].behind
+    assert found[0].said == "too dear for 1 of 1"
+    assert "mpcformer reaches 75.0 % at 1 M ReLUOps" in found[0].text
+    assert "the cheapest privit-g has 80.0 % at 2 M ReLUOps" in found[0].text
 
 
-def test_ahead_somewhere_and_behind_elsewhere_is_mixed():
+def test_ahead_somewhere_and_behind_elsewhere_says_both():
     ours = made("privit-g", (1, 0.8), (2, 0.85))
-    found = verdicts([*ours, *made("mpcvit", (1, 0.7), (2, 0.9))], "relu_ops")
-    assert found[0].state == "mixed"
-    assert "ahead at 1, behind at 1" in found[0].text
+    found = verdicts([*ours, *made("mpcvit", (1, 0.7), (2, 0.9))], ["relu_ops"])
+    assert found[0].said == "ahead at 1, behind at 1 of 2"
     assert "85.0 % against 90.0 %" in found[0].text
 
 
+def test_where_privit_leads_everywhere_nothing_is_said_to_be_behind():
+    found = verdicts([*made("privit-g", (1, 0.8)), *made("random", (1, 0.7))], ["relu_ops"])
+    assert found[0].said == "ahead at 1 of 1"
+    assert in_brief(found) == []
+
+
 def test_nobody_is_compared_with_the_untouched_model():
-    assert verdicts([*made("privit-g", (1, 0.8)), *made("dense", (9, 0.99))], "relu_ops") == []
+    assert verdicts([*made("privit-g", (1, 0.8)), *made("dense", (9, 0.99))], ["relu_ops"]) == []
+
+
+def test_an_axis_that_nothing_has_gives_no_verdict():
+    assert verdicts([*made("privit-g", (1, 0.8)), *made("snl", (9, 0.99))], ["seconds_wan"]) == []

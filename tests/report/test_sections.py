@@ -104,11 +104,20 @@ def test_what_classes_lose_is_the_maximum_the_mean_and_the_variance_over_classes
 
 
 def test_where_privit_is_behind_is_said_first(document):
-    behind = [line for item in document.summary if isinstance(item, Text) for line in item.lines]
-    assert any(line.startswith("PriViT is behind somewhere in") for line in behind)
-    assert any("PriViT-G against MPCViT, by ReLUOps: ahead at 1, behind at 1" in line for line in behind)
-    assert any("PriViT-G against MPCFormer" in line for line in behind)
-    assert any("at equal GELU budgets (SNL keeps every softmax)" in line for line in lines(document))
+    first = [line for item in document.summary if isinstance(item, Text) for line in item.lines]
+    assert "Where PriViT is behind another method:" in first
+    mpcvit = next(line for line in first if line.startswith("Pareto. MPCViT: "))
+    assert "PriViT-G by ReLUOps ahead at 1, behind at 1 of 2 (most: -2.0 points)" in mpcvit
+    assert any(
+        line.startswith("Pareto. MPCFormer: PriViT-G by ReLUOps too dear for 1 of 1") for line in first
+    )
+    assert any("PriViT-G against SNL by equal GELUs" in line for line in lines(document))
+
+
+def test_every_comparison_is_a_row(document):
+    rows = tables(document)["pareto-comparisons"].rows
+    assert ("PriViT-G", "MPCViT", "ReLUOps", 2, 1, 0, 1, 0) in [row[:8] for row in rows]
+    assert {row[1] for row in rows} == {"MPCViT", "SNL", "MPCFormer"}
 
 
 def test_what_was_asked_for_and_is_not_there_is_said(tmp_path):

@@ -14,16 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, or a list of lines; `tone` is plain, behind or note."""
+    """A paragraph, or a list of lines; `tone` is plain, behind or note.
+
+    With `folded`, a page shows that text and opens the rest when asked.
+    """
 
     lines: tuple[str, ...]
     tone: str = "plain"
     listed: bool = False
+    folded: str = ""
 
 
-def listed(lines: Iterable[str], tone: str = "plain") -> Text:
+def listed(lines: Iterable[str], tone: str = "plain", folded: str = "") -> Text:
     """A list, a line a bullet."""
-    return Text(tuple(lines), tone, listed=True)
+    return Text(tuple(lines), tone, True, folded)
 
 
 @dataclass(frozen=True)

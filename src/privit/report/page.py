@@ -98,7 +98,8 @@ def _item(item: Item, source: Source) -> str:
 def _text(text: Text) -> str:
     tone = "" if text.tone == "plain" else f' class="{text.tone}"'
     if text.listed:
-        return f"<ul{tone}>" + "".join(f"<li>{_prose(line)}</li>" for line in text.lines) + "</ul>"
+        shown = f"<ul{tone}>" + "".join(f"<li>{_prose(line)}</li>" for line in text.lines) + "</ul>"
+        return _folded(text.folded, shown) if text.folded else shown
     return f"<p{tone}>{_prose(' '.join(text.lines))}</p>"
 
 
@@ -147,7 +148,11 @@ def _table(table: Table) -> str:
     framed = f'<div class="{kind}" tabindex="0">{inner}</div>'
     if len(table.rows) <= LONG_TABLE:
         return framed
-    return f"<details><summary>{escape(table.caption)} ({len(table.rows)} rows)</summary>{framed}</details>"
+    return _folded(f"{table.caption} ({len(table.rows)} rows)", framed)
+
+
+def _folded(title: str, inner: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{inner}</details>"
 
 
 def _cell(tag: str, text: str, numeric: bool, best: bool = False) -> str:

@@ -14,7 +14,7 @@ h1, h2, nav, th, .switch, figcaption, caption, footer, .note { font-family: syst
 h1 { font-size: 1.75rem; line-height: 1.2; letter-spacing: -.01em; margin: 0 0 1rem;
   overflow-wrap: anywhere; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .75rem; padding-top: 1rem; border-top: 1px solid var(--rule); }
-p, ul { max-width: 46rem; }
+p, ul { max-width: 46rem; overflow-wrap: anywhere; }
 ul { padding-left: 1.2rem; }
 li { margin: .35rem 0; overflow-wrap: anywhere; }
 .note { color: var(--soft); font-size: .86rem; }
@@ -61,6 +61,7 @@ summary { cursor: pointer; color: var(--soft); font: .9rem system-ui, "Liberatio
 @media print {
   body { font-size: 10.5pt; } nav, .switch { display: none; }
   main, header, footer { max-width: none; padding: 0; }
+  details > * { display: block; } summary { display: none; }
   figure, tr { break-inside: avoid; } h2 { break-after: avoid; margin-top: 1.5rem; }
   .pictures { grid-template-columns: 1fr 1fr; } .table { overflow: visible; } table { font-size: 8.5pt; }
   td.number { white-space: normal; } a { color: inherit; text-decoration: none; }

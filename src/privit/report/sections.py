@@ -25,6 +25,7 @@ from privit.report.shown_models import (
 )
 from privit.report.shown_published import published_strategies
 from privit.report.tables import Column, Table
+from privit.report.verdicts import in_brief
 
 SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
     "front": ("accuracy against cost", show_front),
@@ -98,19 +99,13 @@ def _summary(found: Cells, views: list[View]) -> Iterator[Item]:
                 + ".",
             )
         )
-    verdicts = [(view, verdict) for view in views for verdict in experiment_verdicts(view)]
-    behind = [
-        f"{view.experiment.title}: {verdict.short}"
-        for view, verdict in verdicts
-        if verdict.state in ("behind", "mixed")
-    ]
+    verdicts = [(view, own) for view in views if (own := experiment_verdicts(view))]
+    behind = [f"{view.experiment.title}. {line}" for view, own in verdicts for line in in_brief(own)]
     if behind:
-        yield Text(
-            (f"PriViT is behind somewhere in {len(behind)} of {len(verdicts)} comparisons:",), "behind"
-        )
+        yield Text(("Where PriViT is behind another method:",), "behind")
         yield listed(behind, "behind")
     elif verdicts:
-        yield Text((f"In none of {len(verdicts)} comparisons is PriViT behind another method.",))
+        yield Text(("PriViT is nowhere behind another method on every seed.",))
     yield Text(
         (
             "Accuracies are on the test set. Costs are estimated (privit cost) unless a table says measured; "
@@ -128,7 +123,7 @@ def _opening(view: View) -> Iterator[Item]:
     if experiment.paper:
         yield Text((f"In the paper: {experiment.paper}.",), "note")
     if about:
-        yield listed(about, "note")
+        yield listed(about, "note", folded="The methods")
     yield from published_strategies(view)
 
 

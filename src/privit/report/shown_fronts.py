@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from privit.report.cells import AXES, COUNTS, Cell, Experiment, Point, by_method, points
-from privit.report.document import Item, Picture, Text, listed
+from privit.report.document import Item, Picture, listed
 from privit.report.figures.front import draw_front
 from privit.report.published import Series, describe, published
 from privit.report.tables import Column, Table
-from privit.report.verdicts import HOW, Verdict, verdicts
+from privit.report.verdicts import HOW, Verdict, numbers, verdicts
 
 FRONT_AXES = ("relu_ops", "sent_bytes", "rounds", "seconds_lan", "seconds_wan")
 VERDICT_AXES = ("relu_ops", "seconds_wan")
@@ -47,7 +47,7 @@ class View:
 
 def show_front(view: View) -> Iterator[Item]:
     """What the fronts say, then a picture per cost."""
-    yield from say_verdicts(view)
+    yield from _verdicts(view)
     for axis in FRONT_AXES:
         if any(point.cost(axis) for point in view.points):
             yield _picture(view, axis, f"Accuracy against {AXES[axis]}", per_method=True)
@@ -164,22 +164,41 @@ def _range(found: Sequence[Point], axis: str) -> str:
 
 
 def experiment_verdicts(view: View) -> list[Verdict]:
-    """What an experiment's fronts say, over the axes that it has."""
-    return [verdict for axis in VERDICT_AXES if _has(view, axis) for verdict in verdicts(view.points, axis)]
+    """What an experiment's fronts say, if it is about fronts, over the axes that it has."""
+    if "front" not in view.experiment.shows:
+        return []
+    return verdicts(view.points, [axis for axis in VERDICT_AXES if _has(view, axis)])
 
 
-def say_verdicts(view: View) -> Iterator[Text]:
-    """The verdicts as text, those first where PriViT is behind."""
+def _verdicts(view: View) -> Iterator[Item]:
     found = experiment_verdicts(view)
-    behind = tuple(v.text for v in found if v.state in ("behind", "mixed"))
-    other = tuple(v.text for v in found if v.state not in ("behind", "mixed"))
-    if behind:
-        yield Text(("Where PriViT is behind somewhere:",), "behind")
-        yield listed(behind, "behind")
-    if other:
-        yield listed(other)
-    if found:
-        yield Text((HOW,), "note")
+    if not found:
+        return
+    columns = (
+        Column("ours"),
+        Column("against"),
+        Column("at equal"),
+        Column("points", "count"),
+        Column("ahead", "count"),
+        Column("level", "count"),
+        Column("behind", "count"),
+        Column("too dear", "count"),
+        Column("furthest behind"),
+    )
+    rows = tuple(
+        (
+            v.ours,
+            v.theirs,
+            "GELUs" if v.equal_gelus else AXES[v.axis],
+            v.points,
+            *(v.count(word) for word in ("ahead", "level", "behind")),
+            len(v.cheaper),
+            numbers(v.worst) if v.worst else None,
+        )
+        for v in found
+    )
+    yield Table(f"{view.slug}-comparisons", HOW, columns, rows)
+    yield listed((v.text for v in found), folded=f"These {len(found)} comparisons in sentences")
 
 
 def _shared_budgets(view: View) -> Iterator[Table]:
