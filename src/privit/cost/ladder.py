@@ -61,11 +61,18 @@ class Ladder:
             self._true[index] = self.pricer.cost(self.plan(index))
         return self._true[index]
 
-    def index_for(self, budget: float) -> int:
-        """The highest rung within the budget; a budget below every plan is refused with the floor."""
+    def index_for(self, budget: float, most_kept: int | None = None) -> int:
+        """The highest rung within the budget; a budget below every plan is refused with the floor.
+
+        `most_kept` is how many exact sites it may have, where a larger budget has already been served.
+        """
         rough = self.pricer.on_engine and bool(self.pricer.table.ciphertexts)
         most = budget * (1 + (CELLS_ROUGH if rough else CELLS_EXACT))
-        affordable = [i for i, rung in enumerate(self.rungs) if rung.cost <= most]
+        affordable = [
+            i
+            for i, rung in enumerate(self.rungs)
+            if rung.cost <= most and (most_kept is None or rung.kept <= most_kept)
+        ]
         for index in reversed(affordable):
             if self.cost(index) <= budget:
                 return index
@@ -87,9 +94,16 @@ def below_floor(price: Price, budget: float, floor: float) -> BudgetError:
 
 
 def make_ladder(
-    pricer: Pricer, granularity: Granularity, options: Mapping[str, Sequence[str]], losses: Losses
+    pricer: Pricer,
+    granularity: Granularity,
+    options: Mapping[str, Sequence[str]],
+    losses: Losses,
+    thorough: bool = True,
 ) -> Ladder:
-    """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last."""
+    """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last.
+
+    One that is not `thorough` is made in a moment and has wider steps.
+    """
     named = {kind: tuple(options[kind]) for kind in KINDS}
     shapes = sites(pricer.spec, granularity)
     groups = [
@@ -125,10 +139,17 @@ def make_ladder(
         [np.array([step.worth for step in found]) for found in ways],
         [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
         np.array([group.kind == "softmax" for group in groups]),
+        [_free([pricer.value(base - v[0] + each) for each in v]) for v in vectors],
         rest,
         pricer.value,
     )
-    return Ladder(pricer, granularity, named, groups, ways, best_path(board))
+    return Ladder(pricer, granularity, named, groups, ways, best_path(board, thorough))
+
+
+def _free(costs: list[float]) -> np.ndarray:
+    """For each state of a group the last one that costs no more."""
+    states = range(len(costs))
+    return np.array([max(s for s in states[first:] if costs[s] <= costs[first]) for first in states])
 
 
 def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], float]) -> np.ndarray:

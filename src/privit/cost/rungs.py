@@ -41,8 +41,9 @@ class Rung:
 class Board:
     """For each group, one entry per state: cost vector, loss avoided, exact sites; and worth of each step.
 
-    `worth` has a row per step, to a stand-in or to the exact operator (`exact` says which); `rest` is the
-    cost of what no plan changes, and `value` reads a sum of cost vectors.
+    `worth` has a row per step, to a stand-in or to the exact operator (`exact` says which); `free` is the last
+    state that costs no more than each; `rest` is the cost of what no plan changes, and `value` reads a sum of
+    cost vectors.
     """
 
     vectors: list[np.ndarray]
@@ -51,8 +52,13 @@ class Board:
     worth: list[np.ndarray]
     exact: list[np.ndarray]
     softmax: np.ndarray
+    free: list[np.ndarray]
     rest: np.ndarray
     value: Callable[[np.ndarray], float]
+
+    def risen(self, states: tuple[int, ...]) -> tuple[int, ...]:
+        """The same plan with every step taken that costs nothing more."""
+        return tuple(int(free[s]) for free, s in zip(self.free, states, strict=True))
 
     def rung(self, states: tuple[int, ...]) -> Rung:
         """The plan in which each group has taken so many steps."""
@@ -62,10 +68,17 @@ class Board:
         return Rung(states, self.value(total), avoided, kept)
 
 
-def best_path(board: Board) -> list[Rung]:
-    """Plans from the cheapest to the best, the steps between them no wider than needed."""
+def best_path(board: Board, thorough: bool = True) -> list[Rung]:
+    """Plans from the cheapest to the best, the steps between them no wider than needed.
+
+    Without being `thorough` it is the plain chain by loss saved per cost, with the gaps that this has.
+    """
     known: set[tuple[int, ...]] = set()
-    found = _new(board, known, (states for tilt in _tilts(board) for states in _chain(board, tilt)))
+    if not thorough:
+        plain = _chain(board, np.ones((len(board.softmax), 2)))
+        return _path(_new(board, known, map(board.risen, plain)))
+    chains = (board.risen(states) for tilt in _tilts(board) for states in _chain(board, tilt))
+    found = _new(board, known, chains)
     path = _path(found)
     draw = np.random.default_rng(0)
     for _ in range(REPAIRS):

@@ -51,9 +51,13 @@ def measured_losses(
     pixels: np.ndarray,
     config: FitConfig,
     score_images: int,
-) -> Losses:
-    """The loss of every choice at every site: stand-ins are fitted in the untouched model and tried there."""
+) -> tuple[Losses, dict[str, np.ndarray]]:
+    """The loss of every choice at every site, and the parameters that it has with.
+
+    Stand-ins are fitted in the untouched model and tried out there.
+    """
     scores: dict[str, Scores] = {}
+    parameters: dict[str, np.ndarray] = {}
     exact = {kind: options[kind][-1] for kind in KINDS}
     most = max(len(found) - 1 for found in options.values())
     for level in range(most):
@@ -64,7 +68,8 @@ def measured_losses(
         fitted = fit(student, pixels, config)
         found = site_scores(fitted, pixels[:score_images], config.batch_size, config.seed)
         scores |= {names[kind]: found for kind in KINDS}
-    return losses_of(options, scores)
+        parameters |= {n: value for n, value in fitted.weights().items() if n not in model.weights}
+    return losses_of(options, scores), parameters
 
 
 def losses_of(options: Mapping[str, tuple[str, ...]], scores: Mapping[str, Scores]) -> Losses:
@@ -90,27 +95,36 @@ class Affordable:
     losses: Losses
     ranges: dict[str, float]
     _ladder: Ladder | None = None
+    _pricer: Pricer | None = None
+
+    @property
+    def pricer(self) -> Pricer:
+        """What plans cost with the ranges as they are now."""
+        if self._pricer is None:
+            self._pricer = Pricer(self.spec, self.price, self.ranges)
+        return self._pricer
 
     @property
     def ladder(self) -> Ladder:
         """The plans of all budgets."""
         if self._ladder is None:
-            pricer = Pricer(self.spec, self.price, self.ranges)
-            self._ladder = make_ladder(pricer, self.granularity, self.options, self.losses)
+            self._ladder = make_ladder(self.pricer, self.granularity, self.options, self.losses)
         return self._ladder
 
-    def plan(self, budget: float) -> Plan:
+    def plan(self, budget: float, most_kept: int | None = None) -> Plan:
         """The plan that a budget pays for; one below the floor is refused."""
-        return self.ladder.plan(self.ladder.index_for(budget))
+        return self.ladder.plan(self.ladder.index_for(budget, most_kept))
 
     def use_ranges(self, ranges: Mapping[str, float]) -> None:
         """Prices with other ranges from now on; what they do not name stays."""
         self.ranges = self.ranges | dict(ranges)
-        self._ladder = None
+        self._ladder = self._pricer = None
 
     def cost(self, plan: Plan, ranges: Mapping[str, float] | None = None) -> float:
         """What a plan costs, in a model with these ranges if any are given."""
-        return Pricer(self.spec, self.price, self.ranges | dict(ranges or {})).cost(plan)
+        if ranges is None:
+            return self.pricer.cost(plan)
+        return Pricer(self.spec, self.price, self.ranges | dict(ranges)).cost(plan)
 
 
 def refuse_below_floor(
@@ -135,26 +149,32 @@ def describe_cost(price: Price, cost: float, budget: float) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A student fitted to a plan within its budget, and what that costs with the student's own ranges."""
+class Settled:
+    """A student with a plan within its budget, and what that costs with the student's own ranges."""
 
     student: Student
     predicted_cost: float
 
 
-def fitted_cut(
-    found: Affordable, budget: float, fitted: Callable[[Plan], Student], pixels: np.ndarray
-) -> Cut:
-    """The plan for a budget, fitted; made again where the fitted model's ranges change what it costs."""
+def settle(
+    found: Affordable,
+    budget: float,
+    student_for: Callable[[Plan], Student],
+    pixels: np.ndarray,
+    most_kept: int | None = None,
+) -> Settled:
+    """The plan for a budget and its student; made again where the student's ranges change what it costs."""
     target, best = budget, None
     for _ in range(FITS):
-        student = fitted(found.plan(target))
+        student = student_for(found.plan(target, most_kept))
         own = measure_ranges(student, pixels)
         cost = found.cost(student.plan(), own)
         if cost <= budget and (best is None or cost > best.predicted_cost):
-            best = Cut(student, cost)
+            best = Settled(student, cost)
         if (1 - WITHIN) * budget <= cost <= budget:
             break
+        if found.cost(student.plan()) == cost and cost <= budget:
+            break  # The ranges change nothing: there is no plan nearer to the budget.
         found.use_ranges(own)
         target = min(target, budget) if cost <= budget else target * budget / cost
     if best is None:

@@ -88,18 +88,22 @@ class SearchStage(Stage):
         """Adds the gradient of the L1 term: switches are never below 0, so it is lambda for each."""
         if self.settings.sparsify == "clamp":
             for kind in self._moving():
-                for switch in self.student.switches(kind):
+                for layer, switch in enumerate(self.student.switches(kind)):
                     assert switch.grad is not None
-                    switch.grad.add_(self.penalties[kind].value)
+                    switch.grad.add_(self._slope(kind, layer, switch))
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Keeps switches within [0, 1], after the proximal step of the L1 term if that is how it acts."""
         with torch.no_grad():
             for kind in self._moving():
-                for switch in self.student.switches(kind):
+                for layer, switch in enumerate(self.student.switches(kind)):
                     if self.settings.sparsify == "proximal":
-                        switch.sub_(_adam_step_size(optimizer, switch) * self.penalties[kind].value)
+                        switch.sub_(_adam_step_size(optimizer, switch) * self._slope(kind, layer, switch))
                     switch.clamp_(0, 1)
+
+    def _slope(self, kind: str, layer: int, switch: torch.Tensor) -> torch.Tensor | float:
+        """How steeply the penalty rises with each switch of a layer."""
+        return self.penalties[kind].value
 
     def start(self, loop: Loop) -> None:
         """Freezes the kinds that are not searched, and meets budgets that need no training."""
@@ -125,6 +129,16 @@ class SearchStage(Stage):
         record["penalty"] = penalty
         record["cut_accuracy"] = self._accuracy_of(loop, self.student.plan(self.settings.epsilon))
         record["budget_accuracy"] = self._accuracy_of(loop, self._cut(self.levels[-1]))
+        self._press(record, may_grow=loop.epoch > self.settings.warmup_epochs)
+        changed = self._settle(loop, record)
+        if not self.done and loop.epoch >= self.config.epochs:
+            self._force(loop, record)
+            changed = True
+        record["plan"] = self.student.plan(self.settings.epsilon).hash()
+        return changed
+
+    def _press(self, record: dict[str, Any], may_grow: bool) -> None:
+        """Moves the penalties at the end of an epoch."""
         for kind in self._moving():
             self.penalties[kind] = next_penalty(
                 self.penalties[kind],
@@ -132,14 +146,12 @@ class SearchStage(Stage):
                 self.settings.descents[kind],
                 self.sizes[kind],
                 self.settings.compare_with,
-                may_grow=loop.epoch > self.settings.warmup_epochs,
+                may_grow,
             )
-        changed = self._settle(loop, record)
-        if not self.done and loop.epoch >= self.config.epochs:
-            self._force(loop, record)
-            changed = True
-        record["plan"] = self.student.plan(self.settings.epsilon).hash()
-        return changed
+
+    def _met(self, level: Level) -> list[str]:
+        """The kinds that were on their way down and have come to a budget."""
+        return [kind for kind in self._moving() if self.count(kind) <= level.sites[kind]]
 
     def _moving(self) -> list[str]:
         return [k for k in KINDS if k not in self.held and not self.student.frozen(k)]
@@ -149,7 +161,7 @@ class SearchStage(Stage):
         changed = False
         while not self.done:
             level, last = self.levels[self.level], self.level == len(self.levels) - 1
-            met = [kind for kind in self._moving() if self.count(kind) <= level.sites[kind]]
+            met = self._met(level)
             self.held += met
             changed |= bool(met)
             if last and self.settings.binarize_when == "early":
@@ -163,12 +175,12 @@ class SearchStage(Stage):
 
     def _finish_level(self, loop: Loop, record: dict[str, Any]) -> None:
         level = self.levels[self.level]
-        plan = self._cut(level)
+        plan = self._last_cut(level)
         if self.level == len(self.levels) - 1:
-            self._freeze(loop, [k for k in KINDS if not self.student.frozen(k)], record)
+            self._freeze(loop, [k for k in KINDS if not self.student.frozen(k)], record, plan)
             plan, self.done = self.student.plan(), True
         accuracy = self._accuracy_of(loop, plan)
-        cut = planned_student(self.student.spec, plan, self.student.weights())
+        cut = planned_student(self.student.spec, plan, self._weights())
         if loop.accelerator.is_main_process:
             self.snapshot(level.name, plan, cut.weights(), accuracy)
         if not self.done:
@@ -181,13 +193,22 @@ class SearchStage(Stage):
             for switch in self.student.switches(kind):
                 switch.requires_grad_(kind not in self.held)
 
-    def _freeze(self, loop: Loop, kinds: list[str], record: dict[str, Any]) -> None:
+    def _last_cut(self, level: Level) -> Plan:
+        """The plan that a budget gets once it is met."""
+        return self._cut(level)
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        """The weights of a cut, with the parameters of every operator that one may have."""
+        return self.student.weights()
+
+    def _freeze(self, loop: Loop, kinds: list[str], record: dict[str, Any], plan: Plan | None = None) -> None:
         kinds = [kind for kind in kinds if not self.student.frozen(kind)]
         if not kinds:
             return
-        plan = self._cut(self.levels[-1])
+        plan, weights = plan or self._cut(self.levels[-1]), self._weights()
         for kind in kinds:
             self.student.freeze(kind, list(plan.layers[kind]))
+        self.student.load_weights(weights)
         if "validation_accuracy" in record:
             soft, hard = record["validation_accuracy"], loop.accuracy(self.student, loop.feed.validation)
             record["cut_from"], record["cut_to"] = soft, hard
@@ -199,15 +220,19 @@ class SearchStage(Stage):
                 )
 
     def _force(self, loop: Loop, record: dict[str, Any]) -> None:
-        counts = ", ".join(f"{self.count(k)} {k}" for k in self._moving())
-        wanted = ", ".join(f"{self.levels[-1].sites[k]} {k}" for k in self._moving())
         self.warnings.append(
-            f"after {loop.epoch} epochs {counts} sites were still active, above the budget of {wanted}: "
+            f"after {loop.epoch} epochs {self._excess()}: "
             "they were cut by rank. Allow more epochs, or raise the penalty or its growth"
         )
         while not self.done:
             self.held = list(KINDS)
             self._finish_level(loop, record)
+
+    def _excess(self) -> str:
+        """What is still above the last budget."""
+        counts = ", ".join(f"{self.count(k)} {k}" for k in self._moving())
+        wanted = ", ".join(f"{self.levels[-1].sites[k]} {k}" for k in self._moving())
+        return f"{counts} sites were still active, above the budget of {wanted}"
 
     def _cut(self, level: Level) -> Plan:
         """The plan that cutting to a budget now would give."""
@@ -228,7 +253,7 @@ class SearchStage(Stage):
         return plan_from_ids(current.granularity, layers)
 
     def _accuracy_of(self, loop: Loop, plan: Plan) -> float:
-        cut = planned_student(self.student.spec, plan, self.student.weights())
+        cut = planned_student(self.student.spec, plan, self._weights())
         return loop.accuracy(cut.to(loop.accelerator.device), loop.feed.validation)
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -15,6 +15,8 @@ import numpy as np
 from privit.config import SearchConfig, check_config
 from privit.plan import Plan, load_plan
 from privit.runs import Run, load_run, read_arrays, read_json, write_text
+from privit.train.cost_descent import CostLevel, CostStage, cost_levels, cost_stage
+from privit.train.cost_ground import cost_ground
 from privit.train.descent import Level, SearchStage, levels_of
 from privit.train.fresh import random_weights
 from privit.train.loop import Loop, make_accelerator
@@ -50,20 +52,32 @@ def search(
     check_config(config)
     source = load_run(teacher_run, "teacher")
     teacher = read_model(source)
-    levels = levels_of(config.budgets, teacher.subject.spec, config)
+    levels: list[Any] = (
+        levels_of(config.budgets, teacher.subject.spec, config)
+        if config.price is None
+        else cost_levels(config.budgets)
+    )
     inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
     accelerator = make_accelerator(config)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     opened = start_run(run, "search", config, inputs, accelerator, notes)
     if (finished := opened.result()) is not None:
         return finished
-    stage = SearchStage(_student(teacher, config, initial_weights), config, levels, _snapshot_into(opened))
     data = teacher.subject.load()
+    student = _student(teacher, config, initial_weights)
+    if config.price is None:
+        stage = SearchStage(student, config, levels, _snapshot_into(opened))
+    else:
+        ground = cost_ground(opened, teacher, data, config, config.price)
+        stage = cost_stage(student, config, levels, _snapshot_into(opened), ground, initial_weights)
     feed = make_feed(data, teacher.subject, config, teacher_of(teacher, config))
     loop = Loop(stage, feed, opened, accelerator)
     loop.go()
     accelerator.wait_for_everyone()
     budgets = {level.name: _measure(loop, opened, level, teacher.subject, data) for level in levels}
+    if isinstance(stage, CostStage):
+        for level in levels:
+            budgets[level.name] |= stage.describe(level)
     last = budgets[levels[-1].name]
     if accelerator.is_main_process:
         for text in stage.warnings:
@@ -102,7 +116,8 @@ def _measure(loop: Loop, run: Run, level: Level, subject: Subject, data: Any) ->
     student = planned_student(subject.spec, plan, read_arrays(folder / "weights.safetensors"))
     figures: dict[str, Any] = {"accuracy": accuracy_on_test(loop, student, subject, data)}
     figures |= read_json(folder / "cut.json")
-    return figures | describe_plan(plan) | {"budget": level.sites}
+    figures |= describe_plan(plan)
+    return figures if isinstance(level, CostLevel) else figures | {"budget": level.sites}
 
 
 def _hash(weights: Mapping[str, np.ndarray] | None) -> str | None:

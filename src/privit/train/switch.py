@@ -106,6 +106,12 @@ class Sites(nn.Module):
             self.inverse = torch.from_numpy(inverse)
         self._hold_parameters([entry for entry, _ in self.groups])
 
+    def set_stand_in(self, entry: Operator) -> None:
+        """Mixes another operator in from now on, with initial parameters; only while there is a switch."""
+        assert self.switch is not None
+        self.stand_in = entry
+        self._hold_parameters([self.exact, entry])
+
     def forward(self, values: Tensor) -> Tensor:
         """What stands at the sites, applied to the values."""
         if self.switch is not None:

@@ -28,9 +28,9 @@ from privit.train.afford import (
     Affordable,
     choices,
     describe_cost,
-    fitted_cut,
     measured_losses,
     refuse_below_floor,
+    settle,
 )
 from privit.train.batches import Images, to_tensor
 from privit.train.choose import choose_plans, site_scores
@@ -189,13 +189,14 @@ def _paid(
     budgets = {budget.name: float(budget.cost or 0) for budget in config.budgets}
     ranges = measure_ranges(teacher.student(), pixels)
     refuse_below_floor(spec, price, options, granularity, min(budgets.values()), ranges)
-    losses = measured_losses(teacher, options, granularity, pixels, config.fit, config.score_images)
+    losses, _ = measured_losses(teacher, options, granularity, pixels, config.fit, config.score_images)
     found = Affordable(spec, granularity, price, options, losses, ranges)
-    cuts, costs = {}, {}
-    for name, cost in budgets.items():
-        cut = fitted_cut(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels)
+    cuts, costs, most = {}, {}, None
+    for name, cost in sorted(budgets.items(), key=lambda item: -item[1]):
+        cut = settle(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels, most)
         cuts[name], costs[name] = cut.student, describe_cost(price, cut.predicted_cost, cost)
-    return cuts, costs
+        most = sum(sum(cut.student.plan().kept(kind)) for kind in KINDS)
+    return {name: cuts[name] for name in budgets}, costs
 
 
 def _fitted(teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:

@@ -1,0 +1,72 @@
+"""What a search under budgets in cost stands on: measured losses, ranges, and parameters of every choice.
+
+All of it is measured in the untouched teacher before the first step and kept in the run's folder, so that an
+interrupted run goes on with the same figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from privit.config import SearchConfig
+from privit.cost.pricing import Price
+from privit.data import Data, preprocess_split
+from privit.runs import Run, read_arrays, read_json, write_arrays, write_text
+from privit.spec import KINDS
+from privit.train.afford import Affordable, choices_of, measured_losses, refuse_below_floor
+from privit.train.fit import FitConfig, fit_images
+from privit.train.ranges import measure_ranges
+from privit.train.stages import Model
+
+SCORE_IMAGES = 128
+"""Of the images that stand-ins are fitted on, those on which losses are measured."""
+
+
+@dataclass
+class Ground:
+    """Plans by budget, parameters of operators that a cut may use, and images for measuring ranges."""
+
+    affordable: Affordable
+    spare: dict[str, np.ndarray]
+    pixels: np.ndarray
+
+
+def cost_ground(run: Run, teacher: Model, data: Data, config: SearchConfig, price: Price) -> Ground:
+    """Measured anew, or as an interrupted run left it; a budget below the floor is refused first."""
+    options, spec = choices_of(config), teacher.subject.spec
+    fitting = FitConfig(seed=config.seed)
+    images = fit_images(len(data.train), fitting)
+    pixels = preprocess_split(data.train, teacher.subject.preprocessing, images)
+    known = run.folder / "losses.safetensors"
+    if known.is_file():
+        arrays, ranges = read_arrays(known), read_json(run.folder / "ranges.json")
+    else:
+        ranges = measure_ranges(teacher.student(), pixels)
+        lowest = min(float(budget.cost or 0) for budget in config.budgets)
+        refuse_below_floor(spec, price, options, config.granularity, lowest, ranges)
+        arrays = _measured(teacher, options, config, pixels, fitting)
+        write_text(run.folder / "ranges.json", json.dumps(ranges) + "\n")
+        write_arrays(known, arrays)
+    layers = range(spec.depth)
+    losses = {kind: [arrays[f"losses/{kind}/{i}"] for i in layers] for kind in KINDS}
+    spare = {n.removeprefix("spare/"): a for n, a in arrays.items() if n.startswith("spare/")}
+    found = Affordable(spec, config.granularity, price, options, losses, dict(ranges))
+    return Ground(found, spare, pixels)
+
+
+def _measured(
+    teacher: Model,
+    options: Mapping[str, tuple[str, ...]],
+    config: SearchConfig,
+    pixels: np.ndarray,
+    fitting: FitConfig,
+) -> dict[str, np.ndarray]:
+    losses, spare = measured_losses(
+        teacher, options, config.granularity, pixels, fitting, min(SCORE_IMAGES, len(pixels))
+    )
+    arrays = {f"losses/{kind}/{i}": a for kind in KINDS for i, a in enumerate(losses[kind])}
+    return arrays | {f"spare/{name}": value for name, value in spare.items()}
