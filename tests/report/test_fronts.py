@@ -93,7 +93,9 @@ def test_the_report_says_plainly_where_privit_is_behind():
     assert [verdict.behind for verdict in found] == [True]
     assert "privit-g against mpcvit by ReLUOps: behind at 1 of 1" in found[0].text
     assert "80.0 % against 85.0 % (-5.0 points, one seed)" in found[0].text
-    assert in_brief(found) == ["mpcvit: privit-g by ReLUOps behind at 1 of 1 (most: -5.0 points)"]
+    assert in_brief(found) == [
+        "behind mpcvit: privit-g by ReLUOps at 1 of 1 point, by up to 5.0 percentage points"
+    ]
 
 
 def test_one_cheap_point_of_another_method_is_named():

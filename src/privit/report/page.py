@@ -140,12 +140,13 @@ def _table(table: Table) -> str:
         + "</tr>"
         for i, row in enumerate(table.texts())
     )
-    inner = (
-        f"<table><caption>{escape(table.caption)}</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    )
+    # A caption of the table itself would be as wide as the table, and cut off on a phone.
+    name = f"t-{escape(table.name)}"
+    named = f'<p class="caption" id="{name}">{_prose(table.caption)}</p>'
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
+    inner = f'<table aria-labelledby="{name}">{body}</table>'
     kind = "table paper" if table.only_published else "table"
-    framed = f'<div class="{kind}" tabindex="0">{inner}</div>'
+    framed = f'<div class="{kind}">{named}<div class="scroll" tabindex="0">{inner}</div></div>'
     if len(table.rows) <= LONG_TABLE:
         return framed
     return _folded(f"{table.caption} ({len(table.rows)} rows)", framed)

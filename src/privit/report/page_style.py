@@ -9,7 +9,7 @@ body { margin: 0; color: var(--ink); background: #fff; line-height: 1.55;
   font: 17px/1.55 "Source Serif 4", "Iowan Old Style", Charter, Georgia, "Liberation Serif", serif; }
 main, header, nav, footer { max-width: 64rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
-h1, h2, nav, th, .switch, figcaption, caption, footer, .note { font-family: system-ui, "Segoe UI", Roboto,
+h1, h2, nav, th, .switch, figcaption, .caption, footer, .note { font-family: system-ui, "Segoe UI", Roboto,
   "Liberation Sans", sans-serif; }
 h1 { font-size: 1.75rem; line-height: 1.2; letter-spacing: -.01em; margin: 0 0 1rem;
   overflow-wrap: anywhere; }
@@ -28,10 +28,11 @@ a { color: var(--accent); text-decoration-thickness: 1px; text-underline-offset:
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure { margin: 1rem 0; }
 figure img { display: block; width: 100%; max-width: 46rem; height: auto; }
-figcaption, caption { color: var(--soft); font-size: .84rem; line-height: 1.45; text-align: left; }
+figcaption, .caption { color: var(--soft); font-size: .84rem; line-height: 1.45; text-align: left; }
 figcaption { max-width: 42rem; margin-top: .35rem; }
-caption { caption-side: top; padding-bottom: .4rem; }
-.table { overflow-x: auto; margin: 1.25rem 0; }
+.caption { margin: 0 0 .4rem; }
+.table { margin: 1.25rem 0; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums;
   font-family: system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
 th, td { padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top;
@@ -63,7 +64,7 @@ summary { cursor: pointer; color: var(--soft); font: .9rem system-ui, "Liberatio
   main, header, footer { max-width: none; padding: 0; }
   details > * { display: block; } summary { display: none; }
   figure, tr { break-inside: avoid; } h2 { break-after: avoid; margin-top: 1.5rem; }
-  .pictures { grid-template-columns: 1fr 1fr; } .table { overflow: visible; } table { font-size: 8.5pt; }
+  .pictures { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; } table { font-size: 8.5pt; }
   td.number { white-space: normal; } a { color: inherit; text-decoration: none; }
 }
 """

@@ -100,7 +100,7 @@ def _summary(found: Cells, views: list[View]) -> Iterator[Item]:
             )
         )
     verdicts = [(view, own) for view in views if (own := experiment_verdicts(view))]
-    behind = [f"{view.experiment.title}. {line}" for view, own in verdicts for line in in_brief(own)]
+    behind = [f"{view.experiment.title}: {line}" for view, own in verdicts for line in in_brief(own)]
     if behind:
         yield Text(("Where PriViT is behind another method:",), "behind")
         yield listed(behind, "behind")

@@ -113,7 +113,7 @@ def in_brief(found: Sequence[Verdict]) -> list[str]:
     lines = []
     for other in dict.fromkeys(verdict.theirs for verdict in found if verdict.behind):
         own = [verdict for verdict in found if verdict.theirs == other and verdict.behind]
-        lines.append(f"{other}: " + "; ".join(f"{v.ours} by {v.by} {v.said}{_most(v)}" for v in own))
+        lines.append(f"behind {other}: " + "; ".join(_brief(verdict) for verdict in own))
     return lines
 
 
@@ -128,8 +128,15 @@ def numbers(entry: Lead) -> str:
     )
 
 
-def _most(verdict: Verdict) -> str:
-    return f" (most: {100 * verdict.worst.difference.mean:.1f} points)" if verdict.worst else ""
+def _brief(verdict: Verdict) -> str:
+    points = f"of {verdict.points} {'point' if verdict.points == 1 else 'points'}"
+    parts = []
+    if verdict.worst:
+        most = -100 * verdict.worst.difference.mean
+        parts.append(f"at {verdict.count('behind')} {points}, by up to {most:.1f} percentage points")
+    if verdict.cheaper:
+        parts.append(f"dearer than {len(verdict.cheaper)} {points}")
+    return f"{verdict.ours} by {verdict.by} {' and '.join(parts)}"
 
 
 def _priced(point: Point, axis: str) -> str:
