@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -172,6 +173,21 @@ def test_problems_of_included_recipes_say_where_they_are(tmp_path: Path) -> None
     assert "there is no recipe" in caught.value.message
 
 
+def test_recipes_that_include_each_other_are_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('include = ["b.toml"]\n')
+    (tmp_path / "b.toml").write_text('include = ["a.toml"]\n')
+    with pytest.raises(RequestError, match=r"b.toml: a.toml includes itself"):
+        read_recipe(tmp_path / "a.toml")
+
+
+def test_names_that_could_leave_the_folder_are_a_problem(tmp_path: Path) -> None:
+    text = '[[experiments]]\nname = "../up"\nmethods = ["privit-g"]\n'
+    text += 'budgets = [{ gelu = 0.1, softmax = 0.1, name = "/etc" }]\n'
+    with pytest.raises(RequestError, match=r"'\.\./up' cannot be a folder's name") as caught:
+        read_recipe(write_recipe(tmp_path, text))
+    assert "'/etc' cannot be a folder's name" in caught.value.message
+
+
 def test_a_file_that_is_not_toml_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"is not TOML: .*line 1"):
         read_recipe(write_recipe(tmp_path, "", "model = = 3"))
@@ -217,3 +233,37 @@ def test_settings_are_the_same_for_every_method_but_for_what_its_entry_says(tmp_
     assert len(configs) == 3
     assert len({str({k: v for k, v in c.items() if k not in free}) for c in configs}) == 1
     assert tomllib.loads(SETTING)["search"]["epochs"] == configs[0]["epochs"]
+
+
+def test_a_check_says_what_would_run_and_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_recipe(tmp_path)
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out"), "--check", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cells"] == 1
+    assert found["stages_to_run"] == {
+        "teacher": 1,
+        "search": 1,
+        "matching": 0,
+        "finetune": 1,
+        "result": 1,
+        "bench": 0,
+    }
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "words"),
+    [
+        ("vit:image_size=8,patch=4,width=16,depth=2,heads=2,channels=1", "[3]", "from 0 to 2 was expected"),
+        ("hf:some/model", "[]", "give layers"),
+    ],
+)
+def test_layers_that_the_model_lacks_are_a_problem(
+    tmp_path: Path, model: str, layers: str, words: str
+) -> None:
+    setting = re.sub('model = ".*"', f'model = "{model}"', SETTING)
+    text = f"[methods.layerwise]\nlayers = {layers}\n" + EXPERIMENT.replace("privit-g", "layerwise")
+    with pytest.raises(RequestError, match=words):
+        read_recipe(write_recipe(tmp_path, text, setting))

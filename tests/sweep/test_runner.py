@@ -10,6 +10,7 @@ import pytest
 from small_recipe import EXPERIMENT, SETTING, write_recipe
 
 from privit.artifact import load_artifact
+from privit.cli import main
 from privit.errors import RequestError
 from privit.spec import KINDS
 from privit.sweep.recipe import read_recipe
@@ -145,7 +146,9 @@ def test_a_label_can_change_without_any_work(swept: tuple[Path, Path], tmp_path:
     assert read(swept[1] / "cells/small/privit-g/keep-0.5/seed-0/cell.json")["label"] == "renamed"
 
 
-def test_a_failing_cell_is_reported_and_the_others_are_finished(tmp_path: Path) -> None:
+def test_a_failing_cell_is_reported_and_the_others_are_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = """
 [methods.wild]
 base = "random"
@@ -169,7 +172,12 @@ keep = [0.5]
     (entry,) = read(tmp_path / "out" / "sweep.json")["recipes"].values()
     assert sorted(cell["status"] for cell in entry["cells"]) == ["done", "done", "failed"]
     # The same command tries the failed cell again, and nothing else.
-    assert run_sweep(recipe, tmp_path / "out")["stages_run"] == 1
+    capsys.readouterr()
+    command = ["sweep", str(recipe.file), "--out", str(tmp_path / "out"), "--json"]
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["stages_run"] == 1
+    assert "error: 1 of 3 cells failed" in captured.err
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:

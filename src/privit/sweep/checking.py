@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from privit.config import (
-    Budget,
     FinetuneConfig,
     SearchConfig,
     TeacherConfig,
@@ -22,65 +20,20 @@ from privit.cost.network import network
 from privit.cost.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
-from privit.spec import KINDS
+from privit.sweep.fronts import own_methods, read_front
 from privit.sweep.methods import METHODS, Method, merged
 from privit.sweep.recipe import (
     SHOWS,
     Experiment,
-    Front,
     Recipe,
     Setting,
-    budget_from,
     opening_comment,
     read_toml,
     recipe_name,
 )
-from privit.sweep.subject import check_data, known_spec, site_counts
+from privit.sweep.subject import check_data, known_spec
+from privit.sweep.tables import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
 
-Table = Mapping[str, Any]
-Keys = dict[str, type]
-
-_FRONT: Keys = {"methods": list, "keep": list, "budgets": list, "grid": dict, "one_descent": bool}
-_EXPERIMENT: Keys = _FRONT | {
-    "name": str,
-    "title": str,
-    "paper": str,
-    "shows": list,
-    "note": str,
-    "bench": list,
-    "fronts": list,
-    "model": str,
-    "data": str,
-    "seeds": list,
-}
-_METHOD: Keys = {
-    "base": str,
-    "label": str,
-    "about": str,
-    "search": dict,
-    "finetune": dict,
-    "strategy": int,
-    "retrain": bool,
-    "fitted": bool,
-    "layers": list,
-}
-_COST: Keys = {"protocols": list, "networks": list, "export": bool}
-_RECIPE: Keys = {
-    "title": str,
-    "include": list,
-    "model": str,
-    "data": str,
-    "preset": str,
-    "seeds": list,
-    "teacher_seed": int,
-    "teacher": dict,
-    "search": dict,
-    "finetune": dict,
-    "matching": dict,
-    "cost": dict,
-    "methods": dict,
-    "experiments": list,
-}
 _STAGES: Mapping[str, type[TrainConfig]] = {
     "teacher": TeacherConfig,
     "search": SearchConfig,
@@ -89,15 +42,20 @@ _STAGES: Mapping[str, type[TrainConfig]] = {
 }
 
 
-def parse_recipe(file: Path, tables: Table) -> tuple[Recipe | None, list[str]]:
-    """The recipe and its problems; None where there are any."""
+def parse_recipe(
+    file: Path, tables: Table, including: tuple[Path, ...] = ()
+) -> tuple[Recipe | None, list[str]]:
+    """The recipe and its problems; None where there are any. `including` are the files that led here."""
     problems: list[str] = []
-    tables = _known(tables, _RECIPE, "the recipe", problems)
+    tables = known_entries(tables, RECIPE, "the recipe", problems)
     experiments: list[Experiment] = []
     for name in tables.get("include", []):
         other = Path(file).parent / str(name)
+        if other.resolve() in (*including, Path(file).resolve()):
+            problems.append(f"{name} includes itself")
+            continue
         try:
-            included, found = parse_recipe(other, read_toml(other))
+            included, found = parse_recipe(other, read_toml(other), (*including, Path(file).resolve()))
             problems += [f"{name}: {problem}" for problem in found]
             experiments += included.experiments if included else ()
         except PrivitError as error:
@@ -114,7 +72,7 @@ def parse_recipe(file: Path, tables: Table) -> tuple[Recipe | None, list[str]]:
 
 def _own_experiments(file: Path, tables: Table, problems: list[str]) -> list[Experiment]:
     setting = _setting(file, tables, problems)
-    known = METHODS | _own_methods(tables.get("methods", {}), problems)
+    known = METHODS | own_methods(tables.get("methods", {}), problems)
     if not tables.get("experiments"):
         problems.append("there is no experiment; write [[experiments]]")
     found = []
@@ -136,7 +94,7 @@ def _setting(file: Path, tables: Table, problems: list[str]) -> Setting:
     for stage, kind in _STAGES.items():
         start = configs["finetune"] if stage == "matching" else getattr(base, stage)
         configs[stage] = _config(kind, start, tables.get(stage, {}), f"[{stage}]", problems)
-    cost = _known(tables.get("cost", {}), _COST, "[cost]", problems)
+    cost = known_entries(tables.get("cost", {}), COST, "[cost]", problems)
     protocols, networks = tuple(cost.get("protocols", PROTOCOLS)), tuple(cost.get("networks", ["lan", "wan"]))
     _check_protocols(protocols, "[cost] protocols", problems)
     for name in networks:
@@ -193,30 +151,15 @@ def _config(kind: type[Any], base: Any, changes: Table, where: str, problems: li
     return base if found else config
 
 
-def _own_methods(tables: Table, problems: list[str]) -> dict[str, Method]:
-    methods: dict[str, Method] = {}
-    for name, given in tables.items():
-        where = f"method {name}"
-        table = dict(_known(given, _METHOD, where, problems))
-        base = table.pop("base", name)
-        if base not in METHODS:
-            problems.append(f"{where}: no method is called {base!r}; known: {', '.join(METHODS)}")
-            continue
-        if "layers" in table:
-            table["layers"] = tuple(table["layers"])
-        for part in ("search", "finetune"):
-            table[part] = merged(getattr(METHODS[base], part), table.get(part, {}))
-        methods[name] = replace(METHODS[base], name=name, **table)
-    return methods
-
-
 def _experiment(
     given: Any, where: str, setting: Setting, known: Mapping[str, Method], problems: list[str]
 ) -> Experiment | None:
     before = len(problems)
-    table = _known(given, _EXPERIMENT, where, problems)
+    table = known_entries(given, EXPERIMENT, where, problems)
     if "name" not in table:
         problems.append(f"{where}: name is missing")
+    else:
+        check_folder_name(table["name"], where, problems)
     setting = _with_subject(setting, table, f"{where}: ", problems)
     shows = tuple(table.get("shows", ["front"]))
     problems += [
@@ -227,11 +170,11 @@ def _experiment(
     if bench and not setting.export:
         problems.append(f"{where}: bench measures artifacts, but [cost] export is false")
     inner = table.get("fronts")
-    if inner is not None and table.keys() & _FRONT.keys():
+    if inner is not None and table.keys() & FRONT.keys():
         problems.append(f"{where}: methods and budgets stand beside fronts; put them into one of the fronts")
-    given_fronts = inner if inner is not None else [{k: v for k, v in table.items() if k in _FRONT}]
+    given_fronts = inner if inner is not None else [{k: v for k, v in table.items() if k in FRONT}]
     fronts = [
-        _front(front, f"{where}, front {i + 1}" if inner is not None else where, setting, known, problems)
+        read_front(front, f"{where}, front {i + 1}" if inner is not None else where, setting, known, problems)
         for i, front in enumerate(given_fronts)
     ]
     if len(problems) > before:
@@ -247,83 +190,6 @@ def _experiment(
         bench,
         setting,
     )
-
-
-def _front(
-    given: Any, where: str, setting: Setting, known: Mapping[str, Method], problems: list[str]
-) -> Front:
-    table = _known(given, _FRONT, where, problems)
-    names = table.get("methods", [])
-    if not names:
-        problems.append(f"{where}: no methods are given")
-    for name in names:
-        if name not in known:
-            problems.append(f"{where}: no method is called {name!r}; known: {', '.join(known)}")
-    methods = tuple(known[name] for name in names if name in known)
-    budgets = _budgets(table, where, problems)
-    if not budgets and any(method.budgeted for method in methods):
-        problems.append(f"{where}: no budget is given; write keep, budgets or grid")
-    for method in methods:
-        _check_method(method, budgets, where, setting, problems)
-    return Front(methods, budgets, table.get("one_descent", True))
-
-
-def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...]:
-    given: list[Any] = [dict.fromkeys(KINDS, share) for share in table.get("keep", [])]
-    given += table.get("budgets", [])
-    if grid := table.get("grid"):
-        given += [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    budgets = []
-    for entry in given:
-        if not isinstance(entry, dict) or entry.keys() - {*KINDS, "name"} or not entry.keys() & set(KINDS):
-            problems.append(f"{where}: {entry!r} is not a budget; write {{gelu = 0.1, softmax = 0.1}}")
-            continue
-        budgets.append(budget_from(entry))
-    names = [budget.name for budget in budgets]
-    problems += [f"{where}: two budgets are called {n!r}" for n in sorted(set(names)) if names.count(n) > 1]
-    return tuple(budgets)
-
-
-def _check_method(
-    method: Method, budgets: tuple[Budget, ...], where: str, setting: Setting, problems: list[str]
-) -> None:
-    where = f"{where}, {method.name}"
-    try:
-        stages = method.settings(setting.stages)
-    except PrivitError as error:
-        problems.append(f"{where}: {error.message}")
-        return
-    found = type_problems(stages.search) or stages.search.problems()
-    found += type_problems(stages.finetune) or stages.finetune.problems()
-    for budget in budgets if method.budgeted and not found else ():
-        lacking = [kind for kind in method.kinds if kind not in budget.sites]
-        found += [f"budget {budget.name!r} says nothing about {kind}" for kind in lacking]
-        wanted = {kind: value for kind, value in budget.sites.items() if kind in method.kinds}
-        found += [
-            f"budget {budget.name!r}: {text}"
-            for text in site_counts(wanted, setting.spec, stages.search.granularity)[1]
-        ]
-    depth = setting.spec.depth if setting.spec else None
-    for layers in method.layers or ():
-        if isinstance(layers, bool) or not isinstance(layers, int) or not 0 <= layers <= (depth or layers):
-            found.append(f"layers has {layers!r}, but the model has {depth or 'a few'} layers")
-    problems += [f"{where}: {problem}" for problem in found]
-
-
-def _known(table: Any, keys: Keys, where: str, problems: list[str]) -> dict[str, Any]:
-    """The entries of a table that are known and of the right type; the others become problems."""
-    if not isinstance(table, dict):
-        problems.append(f"{where} is {table!r}, not a table")
-        return {}
-    good = {}
-    for name, value in table.items():
-        if name not in keys:
-            problems.append(f"{where} has an unknown key {name!r}; known: {', '.join(keys)}")
-        elif not isinstance(value, keys[name]) or (keys[name] is int and isinstance(value, bool)):
-            problems.append(f"{where}: {name} is {value!r}, but a {keys[name].__name__} was expected")
-        else:
-            good[name] = value
-    return good
 
 
 def _check_protocols(names: tuple[Any, ...], where: str, problems: list[str]) -> None:

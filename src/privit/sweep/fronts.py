@@ -1,0 +1,111 @@
+"""The methods and budgets of a recipe, each checked against the other and against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from privit.config import Budget, type_problems
+from privit.errors import PrivitError
+from privit.spec import KINDS
+from privit.sweep.methods import METHODS, Method, merged
+from privit.sweep.recipe import Front, Setting, budget_from
+from privit.sweep.subject import site_counts
+from privit.sweep.tables import FRONT, METHOD, Table, check_folder_name, known_entries
+
+
+def own_methods(tables: Table, problems: list[str]) -> dict[str, Method]:
+    """The methods that a recipe defines itself, by name."""
+    methods: dict[str, Method] = {}
+    for name, given in tables.items():
+        where = f"method {name}"
+        check_folder_name(name, where, problems)
+        table = dict(known_entries(given, METHOD, where, problems))
+        base = table.pop("base", name)
+        if base not in METHODS:
+            problems.append(f"{where}: no method is called {base!r}; known: {', '.join(METHODS)}")
+            continue
+        if "layers" in table:
+            table["layers"] = tuple(table["layers"])
+        for part in ("search", "finetune"):
+            table[part] = merged(getattr(METHODS[base], part), table.get(part, {}))
+        methods[name] = replace(METHODS[base], name=name, **table)
+    return methods
+
+
+def read_front(
+    given: Any, where: str, setting: Setting, known: Mapping[str, Method], problems: list[str]
+) -> Front:
+    """A front from its table; what is wrong with it goes to `problems`."""
+    table = known_entries(given, FRONT, where, problems)
+    names = table.get("methods", [])
+    if not names:
+        problems.append(f"{where}: no methods are given")
+    for name in names:
+        if name not in known:
+            problems.append(f"{where}: no method is called {name!r}; known: {', '.join(known)}")
+    methods = tuple(known[name] for name in names if name in known)
+    budgets = _budgets(table, where, problems)
+    if not budgets and any(method.budgeted for method in methods):
+        problems.append(f"{where}: no budget is given; write keep, budgets or grid")
+    for method in methods:
+        _check_method(method, budgets, where, setting, problems)
+    return Front(methods, budgets, table.get("one_descent", True))
+
+
+def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...]:
+    given: list[Any] = [dict.fromkeys(KINDS, share) for share in table.get("keep", [])]
+    given += table.get("budgets", [])
+    if grid := table.get("grid"):
+        given += [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    budgets = []
+    for entry in given:
+        if not isinstance(entry, dict) or entry.keys() - {*KINDS, "name"} or not entry.keys() & set(KINDS):
+            problems.append(f"{where}: {entry!r} is not a budget; write {{gelu = 0.1, softmax = 0.1}}")
+            continue
+        budgets.append(budget_from(entry))
+    names = [budget.name for budget in budgets]
+    for name in names:
+        check_folder_name(name, where, problems)
+    problems += [f"{where}: two budgets are called {n!r}" for n in sorted(set(names)) if names.count(n) > 1]
+    return tuple(budgets)
+
+
+def _check_method(
+    method: Method, budgets: tuple[Budget, ...], where: str, setting: Setting, problems: list[str]
+) -> None:
+    where = f"{where}, {method.name}"
+    try:
+        stages = method.settings(setting.stages)
+    except PrivitError as error:
+        problems.append(f"{where}: {error.message}")
+        return
+    found = type_problems(stages.search) or stages.search.problems()
+    found += type_problems(stages.finetune) or stages.finetune.problems()
+    for budget in budgets if method.budgeted and not found else ():
+        lacking = [kind for kind in method.kinds if kind not in budget.sites]
+        found += [f"budget {budget.name!r} says nothing about {kind}" for kind in lacking]
+        wanted = {kind: value for kind, value in budget.sites.items() if kind in method.kinds}
+        found += [
+            f"budget {budget.name!r}: {text}"
+            for text in site_counts(wanted, setting.spec, stages.search.granularity)[1]
+        ]
+    found += _layer_problems(method, setting)
+    problems += [f"{where}: {problem}" for problem in found]
+
+
+def _layer_problems(method: Method, setting: Setting) -> list[str]:
+    if method.route != "layers":
+        return []
+    if setting.spec is None:
+        return (
+            [] if method.layers else [f"give layers: how many {setting.model} has is known only once loaded"]
+        )
+    depth = setting.spec.depth
+    return [
+        f"layers has {layers!r}, but a number from 0 to {depth} was expected"
+        for layers in method.layers or ()
+        if isinstance(layers, bool) or not isinstance(layers, int) or not 0 <= layers <= depth
+    ]
