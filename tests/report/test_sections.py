@@ -152,9 +152,20 @@ def test_the_same_figure_gives_the_same_bytes():
 
 
 def test_no_two_methods_look_alike():
-    names = ["PriViT-G", "PriViT-R", "MPCViT", "MPCViT+", "SNL", "MPCFormer", "layer-wise", "random", "dense"]
+    names = [
+        "PriViT-G",
+        "PriViT-R",
+        "MPCViT",
+        "MPCViT+",
+        "SNL",
+        "MPCFormer",
+        "layer-wise",
+        "random",
+        "uniform",
+    ]
+    names += ["dense", "dense, rewritten", "another"]
     found = looks(names)
-    assert len({(look.colour, look.marker) for look in found.values()}) == len(names)
+    assert len({look.colour for look in found.values()}) == len(names)
     assert len({look.hatch for look in found.values()}) == len(names)
     assert len({look.marker for look in found.values()}) == len(names)
 

@@ -134,7 +134,9 @@ def _with_rounds(cell: Cell, root: Path, data: Mapping[str, Any], prices: Prices
     wanted = ROUNDS_SHOWN_BY & set(data.get("shows") or ())
     if not wanted or not (folder / "plan.safetensors").is_file():
         return cell
-    return replace(cell, layer_rounds=prices.layer_rounds(*read_planned(folder)))
+    # The untouched model as written is another program than a plan that keeps everything.
+    rewrites = "dense" if cell.method == "dense" else "all"
+    return replace(cell, layer_rounds=prices.layer_rounds(*read_planned(folder), rewrites))
 
 
 def _facts(recipes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

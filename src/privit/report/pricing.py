@@ -38,11 +38,11 @@ class Prices:
             self.known[key] = _price(spec, plan, self.protocol, ranges)
         return self.known[key]
 
-    def layer_rounds(self, spec: Spec, plan: Plan) -> Mapping[str, float]:
+    def layer_rounds(self, spec: Spec, plan: Plan, rewrites: str = "all") -> Mapping[str, float]:
         """Rounds of each segment of the program: embedding, layers, head."""
-        key = (spec, plan.hash(), "rounds")
+        key = (spec, plan.hash(), rewrites)
         if key not in self.rounds:
-            found = estimate(spec, plan, "spu", protocol=self.protocol)
+            found = estimate(spec, plan, "spu", protocol=self.protocol, rewrites=rewrites)
             self.rounds[key] = {layer["name"]: layer["rounds"] for layer in found["layers"]}
         return self.rounds[key]
 

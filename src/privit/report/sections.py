@@ -93,7 +93,7 @@ def _summary(found: Cells, views: list[View]) -> Iterator[Item]:
     if found.cells:
         yield Text(
             (
-                f"{len(found.cells)} models by {len(methods)} methods ({', '.join(methods)}), "
+                f"{len(found.cells)} models by {len(methods)} methods ({'; '.join(methods)}), "
                 f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}. "
                 + "; ".join(subjects)
                 + ".",
@@ -142,20 +142,28 @@ def _absent(found: Cells, empty: list[str]) -> Iterator[Item]:
 def _settings(found: Cells, views: list[View]) -> Iterator[Item]:
     if found.facts:
         yield listed(f"{name}: {text}" for name, text in found.facts.items())
+    shared: dict[tuple[tuple[str, str, str], ...], list[View]] = {}
     for view in views:
-        rows = tuple(
-            (stage, name, str(value))
-            for stage, settings in view.experiment.settings.items()
-            if isinstance(settings, dict)
-            for name, value in settings.items()
-        )
+        shared.setdefault(_rows(view.experiment), []).append(view)
+    for rows, same in shared.items():
         if rows:
             columns = (Column("stage"), Column("setting"), Column("value"))
-            caption = f"{view.experiment.title}: one set of hyperparameters for all methods."
-            yield Table(f"{view.slug}-settings", caption, columns, rows)
+            titles = "; ".join(view.experiment.title for view in same)
+            caption = f"One set of hyperparameters for all methods. {titles}."
+            yield Table(f"{same[0].slug}-settings", caption, columns, rows)
     warnings = [
         f"{cell.label}, {cell.budget}, seed {cell.seed}: {w}" for cell in found.cells for w in cell.warnings
     ]
     if warnings:
         yield Text(("Warnings of the runs:",), "note")
         yield listed(warnings, "note")
+
+
+def _rows(experiment: Experiment) -> tuple[tuple[str, str, str], ...]:
+    """Stage, name and value of every hyperparameter."""
+    return tuple(
+        (stage, name, str(value))
+        for stage, settings in experiment.settings.items()
+        if isinstance(settings, dict)
+        for name, value in settings.items()
+    )

@@ -108,7 +108,8 @@ def _draw_points(
         [c.mean for c in costs],
         [100 * p.accuracy.mean for p in points],
         xerr=[c.deviation for c in costs] if any(c.deviation for c in costs) else None,
-        yerr=[100 * p.accuracy.deviation for p in points],
+        yerr=[100 * p.accuracy.deviation for p in points] if any(len(p.cells) > 1 for p in points) else None,
+        markersize=9.5 if look.marker == "*" else None,
         color=look.colour,
         marker=look.marker,
         markeredgecolor="white",
@@ -132,7 +133,7 @@ def _finish(axes: Axes, costs: Sequence[float], axis: str, title: str) -> None:
         from matplotlib.ticker import LogLocator, NullLocator
 
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if apart < 300 else (1,)))
         axes.xaxis.set_minor_locator(NullLocator())
     short_ticks(axes.xaxis)
     axes.set_xlabel(({**AXES, **COUNTS})[axis])

@@ -38,8 +38,11 @@ _CYCLE = (
     Look(SKY, "P", (0, (3, 1)), "---"),
     Look(BLACK, "X", (0, (1, 1)), "+++"),
     Look(GREY, "<", (0, (6, 2)), "ooo"),
-    Look(BLUE, "*", "--", "|||"),
-    Look(RED, "h", "-.", "***"),
+    # Darker and lighter than the palette's: told apart by their markers and hatches.
+    Look("#7A3B00", "h", "-.", "**"),
+    Look("#8FA3AD", "*", "--", "|||"),
+    Look("#004D73", "p", (0, (2, 2)), "//"),
+    Look("#7FBF9E", ">", (0, (4, 1)), "O"),
 )
 _KNOWN = {
     "PriViT-G": 0,
@@ -53,6 +56,9 @@ _KNOWN = {
     "layer-wise": 7,
     "teacher": 6,
     "dense": 6,
+    "dense, rewritten": 10,
+    "random": 9,
+    "uniform": 8,
 }
 
 
