@@ -106,8 +106,9 @@ def make_ladder(
     """
     named = {kind: tuple(options[kind]) for kind in KINDS}
     shapes = sites(pricer.spec, granularity)
+    read = {k: [_read(pricer, k, i, shape) for i, shape in enumerate(shapes[k])] for k in KINDS}
     groups = [
-        Group(k, i, falling(losses[k][i].reshape(len(named[k]), -1)), _heads(k, shapes[k][i]))
+        Group(k, i, falling((losses[k][i] * read[k][i]).reshape(len(named[k]), -1)), _heads(k, shapes[k][i]))
         for k in KINDS
         for i in range(pricer.spec.depth)
     ]
@@ -160,6 +161,15 @@ def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], f
 def levels_at(group: Group, way: list[Step], state: int) -> np.ndarray:
     """The levels of a group's sites after so many steps."""
     return way[state - 1].levels if state else np.zeros(group.losses.shape[1], dtype=np.int64)
+
+
+def _read(pricer: Pricer, kind: str, layer: int, shape: Shape) -> np.ndarray:
+    """Ones, and zeros at sites that are never computed: of the last block only the class token is read."""
+    found, spec = np.ones(shape), pricer.spec
+    per_token = len(shape) == 2 or (kind == "gelu" and len(shape) == 1)
+    if pricer.on_engine and spec.pooling == "cls" and layer == spec.depth - 1 and per_token:
+        found[(slice(1, None),) if kind == "gelu" else (slice(None), slice(1, None))] = 0
+    return found
 
 
 def _heads(kind: str, shape: Shape) -> np.ndarray:

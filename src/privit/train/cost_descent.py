@@ -30,7 +30,7 @@ from privit.train.vit import Student
 
 PER_MILLE = 1000
 """The cost that is left is counted in parts of a thousand, between the cheapest model and the dense one."""
-NEVER = 1e-4
+NEVER = 0.02
 """What a switch at zero still counts for, so that sites of equal cost keep their order."""
 
 
