@@ -44,7 +44,7 @@ def sweep(
     if json:
         show_json(result)
     else:
-        shown = ("cells", "done", "stages_run", "seconds", "load_at_start", "out")
+        shown = ("cells", "done", "stages_run", "seconds", "cpu_seconds", "load_at_start", "out")
         show_fields(read.name, {name: result[name] for name in shown})
         if result["failed"]:
             show_rows("failed", ("cell", "why"), [(f["cell"], f["error"]) for f in result["failed"]])

@@ -53,7 +53,7 @@ def run_sweep(recipe: Recipe, out: Path, jobs: int = 1, tell: Tell | None = None
                 sweep.go(pool, jobs)
         finally:
             facts["seconds"] = round(time.monotonic() - began, 1)
-            facts["stages_run"] = sweep.done
+            facts |= {"stages_run": sweep.done, "cpu_seconds": round(sweep.cpu_seconds, 1)}
             write_index(out, recipe, grid.cells, sweep.statuses, facts)
     return sweep.summary() | {"recipe": recipe.name, "out": str(out)} | facts
 
@@ -66,7 +66,7 @@ class Sweep:
         self.waiting = needed(out, grid)
         self.failed: dict[str, str] = {}
         self.statuses: dict[str, str] = {}
-        self.done = 0
+        self.done, self.cpu_seconds = 0, 0.0
         self.total = len(self.waiting)
 
     def ready(self) -> list[Task]:
@@ -96,16 +96,17 @@ class Sweep:
                         # Every stage that was under way ends so: each gets one more try.
                         pool.renew()
                         if task.name in retried:
-                            self.end(task, DIED, 0.0)
+                            self.end(task, DIED, 0.0, 0.0)
                         retried.add(task.name)
         finally:
             for future in running:
                 future.cancel()
 
-    def end(self, task: Task, error: str | None, seconds: float) -> None:
+    def end(self, task: Task, error: str | None, seconds: float, cpu_seconds: float) -> None:
         """Notes how a task ended, with all that could only follow it, and writes the cells it ended."""
         self.waiting.remove(task.name)
         self.done += 1
+        self.cpu_seconds += cpu_seconds
         if error is not None:
             self._fail(task, error)
         head = f"[{self.total - len(self.waiting)}/{self.total}]"

@@ -20,7 +20,7 @@ from privit.sweep.tasks import Task
 
 def run_task(out: Path, task: Task) -> dict[str, Any]:
     """How a task ended: `error` is None or what went wrong; what it printed is in OUT/logs."""
-    started = time.monotonic()
+    started, cpu_started = time.monotonic(), time.process_time()
     log = out / "logs" / f"{task.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     error = None
@@ -33,7 +33,8 @@ def run_task(out: Path, task: Task) -> dict[str, Any]:
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
             file.write(traceback.format_exc())
-    return {"error": error, "seconds": time.monotonic() - started}
+    cpu_seconds = time.process_time() - cpu_started
+    return {"error": error, "seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds}
 
 
 def _teacher(stages: Path, task: Task) -> None:
