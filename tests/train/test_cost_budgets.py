@@ -91,6 +91,7 @@ def test_an_interrupted_descent_goes_on_as_if_nothing_had_happened(
 def test_a_budget_below_the_floor_is_refused_before_training(teacher_run: Path, tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match=r"the budget is 50 rounds, but all cheap costs \d+ rounds"):
         search(teacher_run, tmp_path / "search", replace(COST, budgets=(spend(50),)))
+    assert not (tmp_path / "search").exists()
 
 
 def test_a_group_with_few_switches_left_is_pressed_hardest(teacher_run: Path, tmp_path: Path) -> None:

@@ -36,18 +36,15 @@ class Ground:
 
 
 def cost_ground(run: Run, teacher: Model, data: Data, config: SearchConfig, price: Price) -> Ground:
-    """Measured anew, or as an interrupted run left it; a budget below the floor is refused first."""
+    """Measured anew, or as an interrupted run left it."""
     options, spec = choices_of(config), teacher.subject.spec
     fitting = FitConfig(seed=config.seed)
-    images = fit_images(len(data.train), fitting)
-    pixels = preprocess_split(data.train, teacher.subject.preprocessing, images)
+    pixels = _pixels(teacher, data, fitting)
     known = run.folder / "losses.safetensors"
     if known.is_file():
         arrays, ranges = read_arrays(known), read_json(run.folder / "ranges.json")
     else:
         ranges = measure_ranges(teacher.student(), pixels)
-        lowest = min(float(budget.cost or 0) for budget in config.budgets)
-        refuse_below_floor(spec, price, options, config.granularity, lowest, ranges)
         arrays = _measured(teacher, options, config, pixels, fitting)
         write_text(run.folder / "ranges.json", json.dumps(ranges) + "\n")
         write_arrays(known, arrays)
@@ -56,6 +53,20 @@ def cost_ground(run: Run, teacher: Model, data: Data, config: SearchConfig, pric
     spare = {n.removeprefix("spare/"): a for n, a in arrays.items() if n.startswith("spare/")}
     found = Affordable(spec, config.granularity, price, options, losses, dict(ranges))
     return Ground(found, spare, pixels)
+
+
+def refuse_impossible(teacher: Model, data: Data, config: SearchConfig, price: Price) -> None:
+    """Refuses a budget below what the cheapest plan costs in this model."""
+    ranges = measure_ranges(teacher.student(), _pixels(teacher, data, FitConfig(seed=config.seed)))
+    lowest = min(float(budget.cost or 0) for budget in config.budgets)
+    spec, granularity = teacher.subject.spec, config.granularity
+    refuse_below_floor(spec, price, choices_of(config), granularity, lowest, ranges)
+
+
+def _pixels(teacher: Model, data: Data, fitting: FitConfig) -> np.ndarray:
+    """The training images on which stand-ins are fitted and ranges are measured."""
+    images = fit_images(len(data.train), fitting)
+    return preprocess_split(data.train, teacher.subject.preprocessing, images)
 
 
 def _measured(

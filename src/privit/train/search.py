@@ -16,7 +16,7 @@ from privit.config import SearchConfig, check_config
 from privit.plan import Plan, load_plan
 from privit.runs import Run, load_run, read_arrays, read_json, write_text
 from privit.train.cost_descent import CostLevel, CostStage, cost_levels, cost_stage
-from privit.train.cost_ground import cost_ground
+from privit.train.cost_ground import cost_ground, refuse_impossible
 from privit.train.descent import Level, SearchStage, levels_of
 from privit.train.fresh import random_weights
 from privit.train.loop import Loop, make_accelerator
@@ -58,6 +58,9 @@ def search(
         else cost_levels(config.budgets)
     )
     inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
+    if config.price is not None and not (Path(run) / "config.json").is_file():
+        # Said before there is a folder, so that the next try can have the same name.
+        refuse_impossible(teacher, teacher.subject.load(), config, config.price)
     accelerator = make_accelerator(config)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     opened = start_run(run, "search", config, inputs, accelerator, notes)

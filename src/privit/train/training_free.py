@@ -102,6 +102,9 @@ def search_without_training(
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     settings = {"training": False} | json.loads(json.dumps(asdict(config)))
     settings["budgets"] = [budget.to_json() for budget in config.budgets]
+    if config.price is not None and not (Path(run) / "config.json").is_file():
+        # Said before there is a folder, so that the next try can have the same name.
+        _refuse_impossible(teacher, config, config.price)
     inputs, defaults = {"teacher": model_hash(teacher)}, asdict(TrainingFreeConfig())
     opened = open_run(run, "search", settings, inputs, threads(), notes, defaults)
     if (finished := opened.result()) is not None:
@@ -180,6 +183,13 @@ def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> di
     return choose_plans(student, scores, budgets)
 
 
+def _refuse_impossible(teacher: Model, config: TrainingFreeConfig, price: Price) -> None:
+    ranges = measure_ranges(teacher.student(), _fit_pixels(teacher, teacher.subject.load(), config.fit))
+    options = choices(config.exact, config.stand_in, config.free)
+    lowest = min(float(budget.cost or 0) for budget in config.budgets)
+    refuse_below_floor(teacher.subject.spec, price, options, config.granularity, lowest, ranges)
+
+
 def _paid(
     teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
 ) -> tuple[dict[str, Student], dict[str, dict[str, Any]]]:
@@ -188,7 +198,6 @@ def _paid(
     spec, granularity = teacher.subject.spec, config.granularity
     budgets = {budget.name: float(budget.cost or 0) for budget in config.budgets}
     ranges = measure_ranges(teacher.student(), pixels)
-    refuse_below_floor(spec, price, options, granularity, min(budgets.values()), ranges)
     losses, _ = measured_losses(teacher, options, granularity, pixels, config.fit, config.score_images)
     found = Affordable(spec, granularity, price, options, losses, ranges)
     cuts, costs, most = {}, {}, None
