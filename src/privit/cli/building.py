@@ -14,7 +14,7 @@ from tyro.conf import Positional
 
 from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with_cost_budgets
 from privit.cli.output import percent, show_fields, show_json
-from privit.config import Budget, FinetuneConfig, SearchConfig, from_json, to_json
+from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, from_json, to_json
 from privit.errors import RequestError
 from privit.presets import Preset, preset, with_strategy
 from privit.spec import KINDS
@@ -166,6 +166,7 @@ def search(
             raise RequestError("a budget in sites was given beside one in cost", "give one or the other")
         given = any(setting.partition("=")[0].strip() == "stand_in" for setting in set_)
         config, fitted = with_choices(priced, fitted or not given), fitted or not given
+        check_config(config)
     if no_training:
         _close_search(out, _without_training(run, out, config), measure, json)
         return
