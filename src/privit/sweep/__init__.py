@@ -1,6 +1,7 @@
 """Grids of settings over seeds: recipes, what they ask for, and the running of it.
 
-recipe.py, checking.py, subject.py     a TOML file, or everything that is wrong with it
+recipe.py                              what a recipe asks for
+checking, fronts, tables, subject      its TOML file, or everything that is wrong with it
 methods.py                             PriViT and its peers as settings of one path
 tasks.py                               cells, and the stages that they share
 work.py, outcome.py                    one stage; what a finished run is worth
