@@ -93,6 +93,14 @@ def test_a_sweep_gives_its_experiments_cells_and_what_failed(small):
     assert first.parts["gelu"] > 0
 
 
+def test_a_sweep_says_how_long_it_took(tmp_path):
+    files = SweepFiles(tmp_path)
+    files.experiment("pareto", ["front"])
+    files.cell("pareto", "privit-g", (4, 8), 0, 0.9)
+    said = gather(files.finish(cpu_seconds=90.0), FAST).facts["mini/quick (recipes/mini/quick.toml)"]
+    assert "2.0 minutes with 2 jobs on 2 cores; 1.5 minutes of CPU time" in said
+
+
 def test_a_protocol_that_the_sweep_did_not_price_leaves_its_costs_out(small):
     cell = gather(small, "aby3").cells[0]
     assert "relu_ops" in cell.costs

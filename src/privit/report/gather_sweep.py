@@ -146,4 +146,6 @@ def _facts(recipes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]
         if recipe.get("seconds"):
             cores, jobs = recipe.get("cores", "?"), recipe.get("jobs", "?")
             parts.append(f"{float(recipe['seconds']) / 60:.1f} minutes with {jobs} jobs on {cores} cores")
+        if recipe.get("cpu_seconds"):
+            parts.append(f"{float(recipe['cpu_seconds']) / 60:.1f} minutes of CPU time")
         yield f"{name} ({recipe.get('file', '')})", "; ".join(parts)
