@@ -62,7 +62,7 @@ summary { cursor: pointer; color: var(--soft); font: .9rem system-ui, "Liberatio
 @media print {
   body { font-size: 10.5pt; } nav, .switch { display: none; }
   main, header, footer { max-width: none; padding: 0; }
-  details > * { display: block; } summary { display: none; }
+  details::details-content { content-visibility: visible; display: block; }
   figure, tr { break-inside: avoid; } h2 { break-after: avoid; margin-top: 1.5rem; }
   .pictures { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; } table { font-size: 8.5pt; }
   td.number { white-space: normal; } a { color: inherit; text-decoration: none; }
