@@ -71,7 +71,8 @@ def search(
     if config.price is None:
         stage = SearchStage(student, config, levels, _snapshot_into(opened))
     else:
-        ground = cost_ground(opened, teacher, data, config, config.price)
+        with accelerator.main_process_first():
+            ground = cost_ground(opened, teacher, data, config, config.price)
         stage = cost_stage(student, config, levels, _snapshot_into(opened), ground, initial_weights)
     feed = make_feed(data, teacher.subject, config, teacher_of(teacher, config))
     loop = Loop(stage, feed, opened, accelerator)
