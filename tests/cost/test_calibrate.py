@@ -11,7 +11,8 @@ from privit.cost.subject import Operation
 from privit.cost.table import PROTOCOLS, Table, fit, read_table, save_table, shipped_table
 from privit.errors import ArtifactError, RequestError
 from privit.serve.calibrate import calibrate, fit_entry
-from privit.serve.probes import PROBES, WITH_COMPARISON, probe
+from privit.serve.ciphertexts import refill_of
+from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, probe
 from privit.serve.protocols import protocol
 from privit.serve.runtime import Simulator
 
@@ -63,6 +64,36 @@ def test_an_operation_that_was_not_measured_is_refused() -> None:
     empty = Table("aby3", "spu", "", True, 0, 0, 1.0, {})
     with pytest.raises(RequestError, match="has no operation 'exp'"):
         empty.linear("exp", (1,))
+
+
+USUAL = Sample((20_000,), (1_382_656.0, 262_656.0), (36.0, 36.0), 0.3, 0.4)
+OF_ONE = Sample((20_000,), (1_648_915.0, 262_656.0), (1317.0, 36.0), 1.0, 1.2)
+OF_BOTH = Sample((20_000,), (1_915_174.0, 262_656.0), (2598.0, 36.0), 1.7, 2.0)
+OF_THE_CLIENT = Sample((20_000,), (1_382_656.0, 529_000.0), (36.0, 2598.0), 1.7, 2.0)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [USUAL, USUAL, OF_BOTH, USUAL, OF_THE_CLIENT, USUAL, OF_BOTH, USUAL],
+        [USUAL, OF_ONE, USUAL, OF_ONE, USUAL, OF_ONE, USUAL],
+    ],
+)
+def test_refills_are_counted_by_stream_whether_they_come_together_or_in_turn(runs: list[Sample]) -> None:
+    found = refill_of(runs, lambda s: s.wall_seconds)
+    assert found["refill_bytes"] == 266_259
+    assert found["refill_rounds"] == 1281
+    assert found["refill_seconds"] == pytest.approx(0.7)
+    assert found["transfer_bytes_per_refill"] == 4 * 1_382_656 / 2
+
+
+def test_a_shipped_table_is_of_one_run_on_an_idle_machine_and_knows_its_link() -> None:
+    for name in PROTOCOLS:
+        table = shipped_table(name)
+        assert table.machine["clock"] == "wall"
+        assert "not_from_one_run" not in table.machine
+        assert 0.8 < table.slope < 1.6
+        assert 0 < table.action_seconds < 5e-3
 
 
 def test_the_engine_still_costs_what_the_shipped_table_says() -> None:

@@ -66,6 +66,14 @@ def estimate_spu(
     }
 
 
+def query_cost(
+    table: Table, spec: Spec, plan: Plan, ranges: Mapping[str, float] | None = None, rewrites: str = "all"
+) -> Cost:
+    """All operations of one query together, refills of transfers apart."""
+    costs, _ = _priced(table, list(_segments(spec, plan, rewrites, ranges)))
+    return _sum(table, costs.values())
+
+
 def query_seconds(table: Table, total: Cost, where: Network) -> float:
     """How long a query with this total takes over a network, refills of transfers included."""
     seconds = table.seconds(total, where)

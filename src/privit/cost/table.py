@@ -94,8 +94,8 @@ class Entry:
 class Table:
     """All of a protocol's measurements; `engine` and `date` say what they are of.
 
-    Operations are measured between threads; a link between processes adds `action_seconds` for each send
-    action and `byte_seconds` for each byte, network apart, and a delay `slope` times itself for each action.
+    Between processes each send action takes `action_seconds` beyond what its operation computes, and `slope`
+    one-way delays of the network.
     """
 
     protocol: str
@@ -109,7 +109,6 @@ class Table:
     machine: Mapping[str, Any] = field(default_factory=dict)
     ciphertexts: Mapping[str, Any] = field(default_factory=dict)
     action_seconds: float = 0.0
-    byte_seconds: float = 0.0
 
     def entry(self, name: str) -> Entry:
         """The measurements of one operation."""
@@ -137,7 +136,7 @@ class Table:
 
     def link_seconds(self, cost: Cost) -> float:
         """What a link between processes adds to the computing, whatever the network."""
-        return self.action_seconds * cost.most_rounds + self.byte_seconds * cost.most_bytes
+        return self.action_seconds * cost.most_rounds
 
     def seconds(self, cost: Cost, where: Network) -> float:
         """How long it all takes over a network."""

@@ -18,7 +18,7 @@ from privit.cost.shapes import round_features, second_features, traffic_features
 from privit.cost.table import Entry, Table, fit, fit_error, fit_seconds, save_table
 from privit.errors import RequestError
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
-from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
+from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, probe, typical
 from privit.serve.protocols import Protocol, protocol
 from privit.serve.runtime import Simulator
 from privit.serve.slopes import measure_link
@@ -27,7 +27,9 @@ Clock = Literal["wall", "processor"]
 Samples = dict[str, list[Sample]]
 Progress = Callable[[str, int, int], None]
 
-REPEATS = 3
+REPEATS = 5
+NOTHING, NOTHING_REPEATS = "add", 15
+LEAST_SECONDS = 1e-4
 MATMULS = (
     (1, 64, 10),
     (17, 64, 192),
@@ -73,7 +75,13 @@ def calibrate(
             table = _table(found, simulator, samples, clock, quick)
         if progress is not None:
             progress(f"{name} between processes", len(PROBES), len(PROBES))
-        table = replace(table, **vars(measure_link(name)))
+        link = measure_link(table)
+        table = replace(
+            table,
+            slope=link.slope,
+            action_seconds=link.action_seconds,
+            machine={**table.machine, "between_processes": link.models},
+        )
         path = out if one_file else out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
@@ -92,12 +100,24 @@ def _sizes(name: str, found: Protocol, quick: bool) -> tuple[tuple[int, ...], ..
 
 def _measure(simulator: Simulator, quick: bool, progress: Progress | None) -> Samples:
     samples: Samples = {}
+    # A program that only adds, which sends nothing: what every run takes whatever it computes.
+    nothing = typical(probe(simulator, NOTHING, VALUES[0], NOTHING_REPEATS))
     work = [(name, sizes) for name in PROBES for sizes in _sizes(name, simulator.protocol, quick)]
     for done, (name, sizes) in enumerate(work):
         if progress is not None:
             progress(f"{simulator.protocol.name} {name}{sizes}", done, len(work))
-        samples.setdefault(name, []).extend(probe(simulator, name, sizes, REPEATS))
+        found = probe(simulator, name, sizes, REPEATS)
+        samples.setdefault(name, []).extend(less_nothing(sample, nothing) for sample in found)
     return samples
+
+
+def less_nothing(sample: Sample, nothing: Sample) -> Sample:
+    """The run without the time that a run takes which computes nothing."""
+    return replace(
+        sample,
+        wall_seconds=max(sample.wall_seconds - nothing.wall_seconds, LEAST_SECONDS),
+        processor_seconds=max(sample.processor_seconds - nothing.processor_seconds, LEAST_SECONDS),
+    )
 
 
 def by_size(samples: Sequence[Sample]) -> list[list[Sample]]:
@@ -193,9 +213,9 @@ def seconds_of(sample: Sample, clock: Clock, cores: int) -> float:
 
 
 def timed(name: str, samples: Sequence[Sample], clock: Clock, cores: int) -> tuple[tuple[float, ...], float]:
-    """Coefficients of the computing time by the fastest run of each size, and how far all runs lie off."""
-    least = [cheapest(group) for group in by_size(samples)]
-    features = [second_features(name, s.sizes) for s in least]
-    found = fit_seconds(features, [seconds_of(s, clock, cores) for s in least])
+    """Coefficients of the computing time by the middle run of each size, and how far all runs lie off."""
+    middle = [typical(group) for group in by_size(samples)]
+    features = [second_features(name, s.sizes) for s in middle]
+    found = fit_seconds(features, [seconds_of(s, clock, cores) for s in middle])
     every = [second_features(name, s.sizes) for s in samples]
     return found, fit_error(found, every, [seconds_of(s, clock, cores) for s in samples])

@@ -65,23 +65,25 @@ def measure_refill(simulator: Simulator, seconds: Seconds) -> dict[str, float]:
 
 
 def refill_of(runs: Sequence[Sample], seconds: Seconds) -> dict[str, float]:
-    """The refills among equal runs; the known ones where there are fewer than two.
+    """The refills among equal runs; the known ones where there are too few.
 
-    The client's transfers are used up at another pace: its refills are passed over. How much was left before
-    the first one is not known, so what is used up is counted from there to the second.
+    The client's transfers are used up at another pace: its refills are passed over. Two streams are refilled,
+    together or in turn, and how much was left before is not known: what is used up is counted from the first
+    refill to the next of the same stream.
     """
-    refilled = [i for i, run in enumerate(runs) if run.rounds[SERVER] > run.rounds[CLIENT]]
-    if len(refilled) < 2:
-        return dict(REFILL)
-    first, second = refilled[:2]
     usual = cheapest([run for run in runs if run.rounds[SERVER] == run.rounds[CLIENT]])
-    more = [runs[i] - usual for i in (first, second)]
-    # Both streams of transfers run dry in the same run.
+    more = [(i, run - usual) for i, run in enumerate(runs) if run.rounds[SERVER] > run.rounds[CLIENT]]
+    together = bool(more) and more[0][1].rounds[SERVER] > 1.5 * REFILL["refill_rounds"]
+    again = 1 if together else PARALLEL_STREAMS
+    if len(more) <= again:
+        return dict(REFILL)
+    (began, first), (ended, _) = more[0], more[again]
+    times = PARALLEL_STREAMS if together else 1
     return {
-        "refill_bytes": more[1].sent_bytes[SERVER] / PARALLEL_STREAMS,
-        "refill_rounds": more[1].rounds[SERVER] / PARALLEL_STREAMS,
-        "refill_seconds": max(min(map(seconds, more)), 0.0) / PARALLEL_STREAMS,
-        "transfer_bytes_per_refill": (second - first) * usual.sent_bytes[SERVER] / PARALLEL_STREAMS,
+        "refill_bytes": first.sent_bytes[SERVER] / times,
+        "refill_rounds": first.rounds[SERVER] / times,
+        "refill_seconds": max(float(np.median([seconds(r) for _, r in more])), 0.0) / times,
+        "transfer_bytes_per_refill": (ended - began) * usual.sent_bytes[SERVER] / PARALLEL_STREAMS,
     }
 
 

@@ -56,8 +56,9 @@ class EnginePool:
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.cancel()
-            await asyncio.gather(spare, return_exceptions=True)
-            _stop_when_done(spare)
+            (found,) = await asyncio.gather(spare, return_exceptions=True)
+            if isinstance(found, EngineProcess):
+                await found.stop()
 
     def _return(self, spare: asyncio.Task[EngineProcess]) -> None:
         """Puts a worker back that the client who asked for it did not wait for."""
