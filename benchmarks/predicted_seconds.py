@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ QUERIES = {"lan": 3, "wan": 1}
 PLANS = ("digits/searched", "small32/searched")
 
 
-def measured(protocol: str, name: str) -> dict[str, Any]:
+def measured(protocol: str, name: str, networks: Sequence[str]) -> dict[str, Any]:
     """The seconds of every query over each network, and how busy the machine was before."""
     from privit.serve.bench import random_weights
     from privit.serve.measure import measure_queries
@@ -41,9 +42,9 @@ def measured(protocol: str, name: str) -> dict[str, Any]:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="privit-seconds-") as folder:
         save_artifact(Path(folder), public, plan, random_weights(public, plan, seed=0))
-        runs = measure_queries(Path(folder), protocol, list(QUERIES.items()))
+        runs = measure_queries(Path(folder), protocol, [(network, QUERIES[network]) for network in networks])
     kept = ("query_seconds", "query_rounds", "sent_bytes", "rounds")
-    found = {network: {key: run[key] for key in kept} for network, run in zip(QUERIES, runs, strict=True)}
+    found = {network: {key: run[key] for key in kept} for network, run in zip(networks, runs, strict=True)}
     return found | {"setup_seconds": runs[0]["setup_seconds"], "load": load}
 
 
@@ -80,6 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=PROTOCOLS)
     parser.add_argument("--plan", choices=PLANS)
+    parser.add_argument("--network", choices=tuple(QUERIES))
     parser.add_argument("--show", action="store_true", help="print the table alone")
     wanted = parser.parse_args()
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -87,7 +89,9 @@ def main() -> int:
         for protocol in [wanted.protocol] if wanted.protocol else PROTOCOLS:
             for name in [wanted.plan] if wanted.plan else PLANS:
                 print(protocol, name, file=sys.stderr, flush=True)
-                found[f"{protocol}/{name}"] = measured(protocol, name)
+                networks = [wanted.network] if wanted.network else list(QUERIES)
+                key = f"{protocol}/{name}"
+                found[key] = found.get(key, {}) | measured(protocol, name, networks)
                 RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if show(found) else 0
 
