@@ -8,14 +8,13 @@ from functools import cache
 import jax.numpy as jnp
 from jax import Array
 
-from privit.cost.shapes import POLYNOMIAL
 from privit.serve.compile import Input, Program, program_of
 
 SIDE = 24
 """Of the square matrices: their product has to be packed, which needs keys that a smaller one does not."""
-VALUES = POLYNOMIAL // 2
-"""More than 2,048 compared values run in two streams of oblivious transfers; and so many products use up one
-ciphertext, so that none is left for the first query."""
+VALUES = 4 * SIDE**2
+"""More than 2,048 compared values run in two streams of oblivious transfers. Products come out of a stock
+that is refilled a ciphertext at a time; fewer are used here, so that the first query finds some left."""
 WARM_UP_INPUTS = (
     Input("warm_up_left", (SIDE, SIDE), "server"),
     Input("warm_up_right", (SIDE, SIDE), "client"),
