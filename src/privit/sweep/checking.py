@@ -20,7 +20,7 @@ from privit.cost.network import network
 from privit.cost.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
-from privit.sweep.fronts import own_methods, read_front
+from privit.sweep.fronts import check_lines, own_methods, read_front
 from privit.sweep.methods import METHODS, Method, merged
 from privit.sweep.recipe import (
     SHOWS,
@@ -177,6 +177,7 @@ def _experiment(
         read_front(front, f"{where}, front {i + 1}" if inner is not None else where, setting, known, problems)
         for i, front in enumerate(given_fronts)
     ]
+    check_lines(fronts, where, problems)
     if len(problems) > before:
         return None
     name = table["name"]

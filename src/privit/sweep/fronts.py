@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from privit.config import Budget, type_problems
+from privit.cost.pricing import Price
 from privit.errors import PrivitError
+from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS, Method, merged
+from privit.sweep.priced import (
+    cost_budgets,
+    floor_problems,
+    price_problems,
+    priced_stages,
+    read_price,
+    refusal,
+)
 from privit.sweep.recipe import Front, Setting, budget_from
 from privit.sweep.subject import site_counts
 from privit.sweep.tables import FRONT, METHOD, Table, check_folder_name, known_entries
@@ -47,12 +57,31 @@ def read_front(
         if name not in known:
             problems.append(f"{where}: no method is called {name!r}; known: {', '.join(known)}")
     methods = tuple(known[name] for name in names if name in known)
-    budgets = _budgets(table, where, problems)
+    price = read_price(table, where, problems)
+    budgets = cost_budgets(table, price) if price else _budgets(table, where, problems)
     if not budgets and any(method.budgeted for method in methods):
-        problems.append(f"{where}: no budget is given; write keep, budgets or grid")
+        problems.append(f"{where}: no budget is given; write keep, budgets, grid or max_seconds")
+    found = price_problems(price, budgets, setting.protocols, setting.networks) if price and budgets else []
+    problems += [f"{where}: {problem}" for problem in found]
+    front = Front(methods, budgets, table.get("one_descent", True), price)
     for method in methods:
-        _check_method(method, budgets, where, setting, problems)
-    return Front(methods, budgets, table.get("one_descent", True))
+        _check_method(method, front if not found else replace(front, budgets=()), where, setting, problems)
+    return front
+
+
+def check_lines(fronts: Sequence[Front], where: str, problems: list[str]) -> None:
+    """Adds a problem for each method whose budgets are of two kinds: a report draws one line through them."""
+    prices: dict[str, set[Price | None]] = {}
+    for front in fronts:
+        for method in front.methods:
+            if method.budgeted:
+                prices.setdefault(method.name, set()).add(front.price)
+    problems += [
+        f"{where}: {name} has budgets in different units, which would be one line in a report; give one of "
+        f'them a name of its own: [methods.{name}-cost] with base = "{name}" and a label'
+        for name, found in prices.items()
+        if len(found) > 1
+    ]
 
 
 def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...]:
@@ -73,9 +102,7 @@ def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...
     return tuple(budgets)
 
 
-def _check_method(
-    method: Method, budgets: tuple[Budget, ...], where: str, setting: Setting, problems: list[str]
-) -> None:
+def _check_method(method: Method, front: Front, where: str, setting: Setting, problems: list[str]) -> None:
     where = f"{where}, {method.name}"
     try:
         stages = method.settings(setting.stages)
@@ -84,7 +111,10 @@ def _check_method(
         return
     found = type_problems(stages.search) or stages.search.problems()
     found += type_problems(stages.finetune) or stages.finetune.problems()
-    for budget in budgets if method.budgeted and not found else ():
+    if front.price is not None and method.budgeted and not found:
+        found += _cost_problems(method, front, stages, setting)
+    in_sites = front.price is None and method.budgeted and not found
+    for budget in front.budgets if in_sites else ():
         lacking = [kind for kind in method.kinds if kind not in budget.sites]
         found += [f"budget {budget.name!r} says nothing about {kind}" for kind in lacking]
         wanted = {kind: value for kind, value in budget.sites.items() if kind in method.kinds}
@@ -92,8 +122,17 @@ def _check_method(
             f"budget {budget.name!r}: {text}"
             for text in site_counts(wanted, setting.spec, stages.search.granularity)[1]
         ]
-    found += _layer_problems(method, setting)
+    if front.price is None:
+        found += _layer_problems(method, setting)
     problems += [f"{where}: {problem}" for problem in found]
+
+
+def _cost_problems(method: Method, front: Front, stages: Preset, setting: Setting) -> list[str]:
+    assert front.price is not None
+    if reason := refusal(method, stages.search):
+        return [f"cannot be given a budget in cost: {reason}"]
+    search = priced_stages(stages, front.price).search
+    return floor_problems(method, search, front.price, front.budgets, setting.spec)
 
 
 def _layer_problems(method: Method, setting: Setting) -> list[str]:

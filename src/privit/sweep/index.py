@@ -34,6 +34,8 @@ def write_cell(out: Path, cell: Cell, error: str | None = None) -> str:
     content |= _about(cell) | (result or {}) | {"measured": measured, "error": error}
     if result is not None:
         content["budget"]["sites"] = {kind: sum(kept) for kind, kept in result["kept"].items()}
+        if cell.price is not None:
+            content["budget"]["predicted_cost"] = content.pop("predicted_cost", None)
     path = out / cell.folder / "cell.json"
     text = json.dumps(content, indent=2) + "\n"
     if not path.is_file() or path.read_text() != text:
@@ -83,10 +85,18 @@ def _about(cell: Cell) -> dict[str, Any]:
         "method": cell.method.name,
         "label": cell.method.label,
         "seed": cell.seed,
-        "budget": {"name": cell.budget.name, "asked": dict(cell.budget.sites)},
+        "budget": _budget(cell),
         "model": experiment.setting.model,
         "data": experiment.setting.data,
     }
+
+
+def _budget(cell: Cell) -> dict[str, Any]:
+    """The budget as the recipe states it; one in cost with the price that it is stated in."""
+    budget, price = cell.budget, cell.price
+    if price is None:
+        return {"name": budget.name, "asked": dict(budget.sites)}
+    return {"name": budget.name, "asked": {price.unit: budget.cost}, "price": vars(price).copy()}
 
 
 def _identity(cell: Cell) -> str:

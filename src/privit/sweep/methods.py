@@ -13,8 +13,10 @@ from privit.config import FinetuneConfig, SearchConfig, from_json, to_json
 from privit.presets import Preset, with_strategy
 from privit.spec import KINDS
 
-Route = Literal["search", "random", "spread", "matching", "layers", "dense"]
-"""How a method comes to its plan; all but dense are fine-tuned afterwards."""
+Route = Literal["search", "untrained", "random", "spread", "matching", "layers", "dense"]
+"""How a method comes to its plan; all but dense are fine-tuned afterwards, unless they say otherwise."""
+PLANNED = ("random", "spread", "layers")
+"""Routes whose plans are made from a count or a cost alone."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Method:
         fitted: the search starts from stand-ins fitted to the teacher.
         layers: how many of the last layers the layer-wise method turns to stand-ins; None: 1 to all of them.
         operators: what stands at every site, for a method without a budget.
+        tuned: whether the weights are trained on under the plan.
         graph: what SPU is asked to run: all rewrites, or the dense model as written or rewritten.
     """
 
@@ -44,6 +47,7 @@ class Method:
     layers: tuple[int, ...] | None = None
     operators: Mapping[str, str] = field(default_factory=dict)
     graph: Literal["all", "dense", "dense-rewritten"] = "all"
+    tuned: bool = True
 
     @property
     def budgeted(self) -> bool:
@@ -80,6 +84,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 _HEADS = {"softmax": "head"}
 _MPCVIT_ATTENTION = {"exact": {"softmax": "relu_softmax"}, "stand_in": {"softmax": "scale_attn"}}
 _NO_KD = {"distill": False}
+_FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
 
 TABLE: tuple[Method, ...] = (
     Method("privit-g", "PriViT-G", "switches on GELU tokens and softmax rows, the GELUs that stay are GELUs"),
@@ -146,8 +151,23 @@ TABLE: tuple[Method, ...] = (
         "privit-fitted",
         "PriViT, fitted stand-ins",
         "quadratics fitted to the teacher in the place of identity and SquaredAttn; not in the paper",
-        search={"stand_in": {"gelu": "quadratic", "softmax": "quadratic_attn"}},
+        search={"stand_in": _FITTED},
         fitted=True,
+    ),
+    Method(
+        "fitted",
+        "fitted",
+        "quadratics fitted to the teacher, sites chosen without training, then fine-tuned; not in the paper",
+        route="untrained",
+        search={"stand_in": _FITTED},
+    ),
+    Method(
+        "training-free",
+        "training-free",
+        "quadratics fitted to the teacher, sites chosen without training, nothing trained; not in the paper",
+        route="untrained",
+        search={"stand_in": _FITTED},
+        tuned=False,
     ),
     *(
         Method(f"strategy-{n}", f"strategy {n}", f"strategy {n} of the paper's appendix", strategy=n)

@@ -33,16 +33,18 @@ BENCH_FIGURES = (
 def outcome(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The result of one run; with `export`, its artifact is written beside result.json."""
     from privit.train.outcome import class_accuracy
+    from privit.train.search import cut_folder
     from privit.train.stages import read_model
 
     run, teacher = load_run(stages / wanted["run"]), load_run(stages / wanted["teacher"], "teacher")
-    model, original = read_model(run), read_model(teacher)
+    budget = wanted.get("budget")
+    model, original = read_model(run, cut_folder(run, budget) if budget else None), read_model(teacher)
     data = model.subject.load()
     figures, before = class_accuracy(model, data), class_accuracy(original, data)
     line = _line(run)
     result: dict[str, Any] = {
         **figures,
-        "validation_accuracy": (run.result() or {}).get("validation_accuracy"),
+        "validation_accuracy": _cut(run, budget).get("validation_accuracy"),
         "teacher_accuracy": before["accuracy"],
         "teacher_per_class_accuracy": before["per_class_accuracy"],
         "class_names": list(model.subject.class_names),
@@ -55,8 +57,14 @@ def outcome(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any
         "warnings": [text for r in line for text in (r.result() or {}).get("warnings", [])],
     }
     result |= (
-        _exported(stages, name, run) if wanted["export"] else {"artifact": None, "artifact_problem": None}
+        _exported(stages, name, run, budget)
+        if wanted["export"]
+        else {"artifact": None, "artifact_problem": None}
     )
+    searched = next((r for r in line if r.stage == "search"), None)
+    cut = budget or run.description["inputs"].get("budget")
+    predicted = _cut(searched, cut).get("predicted_cost") if searched else None
+    result |= {} if predicted is None else {"predicted_cost": predicted}
     ranges = result.pop("ranges", None)
     result["cost"] = costs(model.subject.spec, model.plan, wanted, ranges)
     return result
@@ -130,14 +138,20 @@ def _operators(plan: Plan, kind: str) -> dict[str, int]:
     return dict(counts)
 
 
-def _exported(stages: Path, name: str, run: Run) -> dict[str, Any]:
+def _cut(run: Run, budget: str | None) -> dict[str, Any]:
+    """What a run says of one of its budgets, or of its end."""
+    result = run.result() or {}
+    return dict(result.get("budgets", {}).get(budget, {})) if budget else result
+
+
+def _exported(stages: Path, name: str, run: Run, budget: str | None) -> dict[str, Any]:
     """The artifact's path, or why there is none: a model that the engine cannot hold has an accuracy too."""
     from privit.train.finetune import export
 
     folder = stages / name / "artifact"
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        artifact = export(run.folder, folder)
+        artifact = export(run.folder, folder, budget)
     except PrivitError as error:
         return {"artifact": None, "artifact_problem": error.message}
     path = f"stages/{name}/artifact"

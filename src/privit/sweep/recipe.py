@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from privit.config import Budget, FinetuneConfig
+from privit.cost.pricing import Price
 from privit.errors import RequestError
 from privit.presets import Preset
 from privit.spec import Spec
@@ -55,11 +56,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Front:
-    """Methods that are given the same budgets."""
+    """Methods that are given the same budgets; those in cost have one `price`."""
 
     methods: tuple[Method, ...]
     budgets: tuple[Budget, ...]
     one_descent: bool = True
+    price: Price | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ from typing import Any
 Table = Mapping[str, Any]
 Keys = dict[str, type]
 
-FRONT: Keys = {"methods": list, "keep": list, "budgets": list, "grid": dict, "one_descent": bool}
+SITE_BUDGETS: Keys = {"keep": list, "budgets": list, "grid": dict}
+COST_BUDGETS: Keys = {"max_seconds": list, "max_bytes": list, "max_rounds": list, "max_relu_ops": list}
+PRICE: Keys = {"protocol": str, "network": str}
+FRONT: Keys = {"methods": list, **SITE_BUDGETS, **COST_BUDGETS, **PRICE, "one_descent": bool}
 EXPERIMENT: Keys = FRONT | {
     "name": str,
     "title": str,

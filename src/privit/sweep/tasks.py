@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privit.config import Budget, to_json
+from privit.cost.pricing import Price
 from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import Method
+from privit.sweep.priced import priced_stages
 from privit.sweep.recipe import Experiment, Front, Recipe, Setting
 from privit.sweep.subject import site_counts
 
@@ -37,7 +39,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method under one budget with one seed; `result` names the task that measures it."""
+    """One method under one budget with one seed; `result` names the task that measures it.
+
+    `price` is the unit of a budget in cost.
+    """
 
     experiment: Experiment
     method: Method
@@ -45,6 +50,7 @@ class Cell:
     seed: int
     result: str
     benches: tuple[str, ...]
+    price: Price | None = None
 
     @property
     def folder(self) -> str:
@@ -52,6 +58,8 @@ class Cell:
         return f"cells/{self.experiment.name}/{self.method.name}/{self.budget.name}/seed-{self.seed}"
 
 
+UNTRAINED_SETTINGS = ("budgets", "granularity", "exact", "stand_in", "free", "price", "seed")
+"""What of a search's settings matters without training."""
 NO_BUDGET = Budget({}, "all")
 """Of a method that is one point."""
 
@@ -78,12 +86,14 @@ class Grid:
             title = f"{experiment.name} {method.name} {budget.name}"
             cost = {"protocols": list(setting.protocols), "networks": list(setting.networks)}
             wanted = {"run": run, "teacher": teacher, "graph": method.graph, "export": setting.export} | cost
+            wanted |= {} if method.tuned else {"budget": budget.name}
             result = self._add("result", seed, wanted, (run,), title)
             benches = [
                 self._add("bench", seed, {"result": result, "protocol": p}, (result,), title)
                 for p in experiment.bench
             ]
-            self.cells.append(Cell(experiment, method, budget, seed, result, tuple(benches)))
+            price = front.price if method.budgeted else None
+            self.cells.append(Cell(experiment, method, budget, seed, result, tuple(benches), price))
 
     def _teacher(self, setting: Setting, seed: int) -> str:
         chosen = seed if setting.teacher_seed is None else setting.teacher_seed
@@ -95,7 +105,7 @@ class Grid:
         self, setting: Setting, front: Front, method: Method, seed: int, teacher: str
     ) -> Iterator[tuple[Budget, str]]:
         """Each budget of a method with the run that ends it."""
-        stages = method.settings(setting.stages)
+        stages = priced_stages(method.settings(setting.stages), front.price)
         plan: dict[str, Any]
         if method.route == "dense":
             yield NO_BUDGET, teacher
@@ -104,13 +114,16 @@ class Grid:
             wanted = {"teacher": teacher, "config": config, "operators": dict(method.operators)}
             matched = self._add("matching", seed, wanted, (teacher,), method.name)
             yield NO_BUDGET, self._finetune(stages, method, seed, NO_BUDGET, matched)
-        elif method.route == "layers":
+        elif method.route == "layers" and front.price is None:
             yield from self._layers(setting, front, method, seed, teacher)
-        elif method.route == "search":
+        elif method.route in ("search", "untrained"):
             for chain in _descents(front, method, stages, setting):
-                searched = self._search(stages, method, chain, seed, teacher)
+                search = self._search if method.route == "search" else self._untrained
+                searched = search(stages, method, chain, seed, teacher)
                 for budget in chain:
-                    if method.retrain:
+                    if not method.tuned:
+                        run = searched
+                    elif method.retrain:
                         plan = {"how": "cut", "search": searched, "budget": budget.name}
                         run = self._finetune(stages, method, seed, budget, teacher, plan, (searched,))
                     else:
@@ -120,6 +133,7 @@ class Grid:
             for budget in front.budgets:
                 plan = {"how": method.route, "sites": budget.sites, "search": to_json(stages.search)}
                 plan |= {"seed": seed} if method.route == "random" else {}
+                plan |= {"cost": budget.cost} if front.price else {}
                 yield budget, self._finetune(stages, method, seed, budget, teacher, plan)
 
     def _layers(
@@ -138,6 +152,13 @@ class Grid:
     def _search(self, stages: Preset, method: Method, chain: list[Budget], seed: int, teacher: str) -> str:
         config = replace(stages.search, budgets=tuple(chain), seed=seed)
         wanted = {"teacher": teacher, "config": to_json(config), "fitted": method.fitted}
+        return self._add("search", seed, wanted, (teacher,), method.name)
+
+    def _untrained(self, stages: Preset, method: Method, chain: list[Budget], seed: int, teacher: str) -> str:
+        """A search that trains nothing; only what it reads of the settings decides its name."""
+        search = to_json(replace(stages.search, budgets=tuple(chain), seed=seed))
+        config = {name: search[name] for name in UNTRAINED_SETTINGS}
+        wanted = {"teacher": teacher, "config": config, "training": False}
         return self._add("search", seed, wanted, (teacher,), method.name)
 
     def _finetune(
@@ -168,6 +189,9 @@ class Grid:
 
 def _descents(front: Front, method: Method, stages: Preset, setting: Setting) -> list[list[Budget]]:
     """The budgets in as few chains as one descent each can meet: every budget below the one before it."""
+    if front.price is not None:
+        # Their order is that of their costs.
+        return [list(front.budgets)] if front.one_descent else [[budget] for budget in front.budgets]
     granularity = stages.search.granularity
     counted = []
     for budget in front.budgets:

@@ -15,6 +15,13 @@ from privit.errors import PrivitError
 from privit.plan import Plan, load_plan, uniform_plan
 from privit.runs import load_run, write_text
 from privit.spec import KINDS
+from privit.sweep.priced_work import (
+    check_met,
+    note_refused,
+    plan_within,
+    possible_budgets,
+    search_untrained,
+)
 from privit.sweep.tasks import Task
 
 
@@ -49,6 +56,11 @@ def _search(stages: Path, task: Task) -> None:
     from privit.train.search import search
 
     config, teacher = from_json(SearchConfig, task.settings["config"]), stages / task.settings["teacher"]
+    config, refused = possible_budgets(teacher, config)
+    if not task.settings.get("training", True):
+        search_untrained(teacher, stages / task.name, config)
+        note_refused(stages / task.name, refused)
+        return
     initial = None
     if task.settings["fitted"]:
         from privit.train.fit import FitConfig
@@ -56,6 +68,7 @@ def _search(stages: Path, task: Task) -> None:
 
         initial = fitted_start(teacher, config.granularity, config.stand_in, FitConfig(seed=config.seed))
     search(teacher, stages / task.name, config, initial)
+    note_refused(stages / task.name, refused)
 
 
 def _matching(stages: Path, task: Task) -> None:
@@ -72,6 +85,7 @@ def _finetune(stages: Path, task: Task) -> None:
 
     wanted = task.settings
     config, source = from_json(FinetuneConfig, wanted["config"]), stages / wanted["source"]
+    check_met(source, wanted["budget"])
     plan = None if wanted["plan"] is None else _plan(stages, source, wanted["budget"], wanted["plan"])
     finetune(source, stages / task.name, config, wanted["budget"], plan)
 
@@ -81,7 +95,11 @@ def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]
     from privit.train.baselines import random_plan, spread_plan, without_last_layers
     from privit.train.stages import read_model
 
+    if "cost" in wanted:
+        config = from_json(SearchConfig, wanted["search"])
+        return plan_within(source, wanted["how"], config, wanted["cost"], wanted.get("seed", 0))
     if wanted["how"] == "cut":
+        check_met(stages / wanted["search"], wanted["budget"])
         return load_plan(stages / wanted["search"] / "budgets" / wanted["budget"] / "plan.safetensors")
     if wanted["how"] == "layers":
         largest = load_plan(source / "budgets" / str(budget) / "plan.safetensors")
@@ -99,6 +117,7 @@ def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]
 def _result(stages: Path, task: Task) -> None:
     from privit.sweep.outcome import outcome
 
+    check_met(stages / task.settings["run"], task.settings.get("budget"))
     _write_result(stages, task, outcome(stages, task.name, task.settings))
 
 

@@ -57,10 +57,15 @@ def cost_ground(run: Run, teacher: Model, data: Data, config: SearchConfig, pric
 
 def refuse_impossible(teacher: Model, data: Data, config: SearchConfig, price: Price) -> None:
     """Refuses a budget below what the cheapest plan costs in this model."""
-    ranges = measure_ranges(teacher.student(), _pixels(teacher, data, FitConfig(seed=config.seed)))
+    ranges = teacher_ranges(teacher, data, config.seed)
     lowest = min(float(budget.cost or 0) for budget in config.budgets)
     spec, granularity = teacher.subject.spec, config.granularity
     refuse_below_floor(spec, price, choices_of(config), granularity, lowest, ranges)
+
+
+def teacher_ranges(teacher: Model, data: Data, seed: int) -> dict[str, float]:
+    """The ranges of the untouched teacher, on the images that a fit with that seed looks at."""
+    return measure_ranges(teacher.student(), _pixels(teacher, data, FitConfig(seed=seed)))
 
 
 def _pixels(teacher: Model, data: Data, fitting: FitConfig) -> np.ndarray:

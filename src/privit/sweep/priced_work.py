@@ -1,0 +1,99 @@
+"""What a sweep does for budgets in cost: plans of any method at a cost, budgets that a teacher refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from privit.config import Budget, SearchConfig
+from privit.cost.matched import plan_at_cost
+from privit.cost.pricing import Pricer
+from privit.errors import BudgetError
+from privit.plan import Plan
+from privit.runs import load_run, read_json, write_text
+from privit.spec import KINDS
+
+REFUSED = "refused.json"
+"""Beside a search's result: budgets that it left out, and why."""
+
+
+def search_untrained(teacher: Path, run: Path, config: SearchConfig) -> None:
+    """A search that trains nothing, under a trained search's settings."""
+    from privit.train.fit import FitConfig
+    from privit.train.training_free import TrainingFreeConfig, search_without_training
+
+    chosen = TrainingFreeConfig(
+        config.budgets, config.granularity, config.exact, config.stand_in, config.free, config.price
+    )
+    search_without_training(teacher, run, replace(chosen, fit=FitConfig(seed=config.seed)))
+
+
+def possible_budgets(teacher: Path, config: SearchConfig) -> tuple[SearchConfig, dict[str, str]]:
+    """The settings without the budgets that this teacher cannot meet, and why each of those was left out.
+
+    A recipe is checked before there is a teacher, whose ranges may make its functions longer than they could
+    be. One budget that is too small stops no other; if all of them are, the search is refused.
+    """
+    if config.price is None or not config.budgets:
+        return config, {}
+    refused: dict[str, str] = {}
+    found: list[Budget] = []
+    for budget in sorted(config.budgets, key=lambda budget: budget.cost or 0.0):
+        try:
+            if not found:  # What pays for a smaller budget pays for the others.
+                _refuse_below_floor(teacher, replace(config, budgets=(budget,)))
+            found.append(budget)
+        except BudgetError as error:
+            refused[budget.name] = error.message
+            if len(refused) == len(config.budgets):
+                raise
+    return replace(config, budgets=tuple(b for b in config.budgets if b in found)), refused
+
+
+def note_refused(run: Path, refused: dict[str, str]) -> None:
+    """Leaves in a search's folder which budgets it was not given."""
+    if refused:
+        write_text(run / REFUSED, json.dumps(refused, indent=2) + "\n")
+
+
+def check_met(run: Path, budget: str | None) -> None:
+    """Refuses a budget that its search left out, for the reason that it had."""
+    if budget is not None and (run / REFUSED).is_file():
+        reason = read_json(run / REFUSED).get(budget)
+        if reason is not None:
+            raise BudgetError(reason, "give a larger budget")
+
+
+def plan_within(teacher: Path, how: str, config: SearchConfig, cost: float, seed: int) -> Plan:
+    """The largest plan of a method without a search that the cost pays for, priced with the teacher's ranges.
+
+    `how` is random, spread, or layers: whole layers from the first on.
+    """
+    from privit.train.baselines import layerwise_plan, random_plan, spread_plan
+    from privit.train.cost_ground import teacher_ranges
+    from privit.train.stages import read_model
+
+    assert config.price is not None
+    model = read_model(load_run(teacher, "teacher"))
+    spec = model.subject.spec
+    pricer = Pricer(spec, config.price, teacher_ranges(model, model.subject.load(), config.seed))
+
+    def plan_of(share: float) -> Plan:
+        shares = {kind: share if kind in config.kinds else 1.0 for kind in KINDS}
+        operators = (config.granularity, config.exact, config.stand_in)
+        if how == "random":
+            return random_plan(spec, shares["gelu"], shares["softmax"], seed, *operators)
+        make = spread_plan if how == "spread" else layerwise_plan
+        return make(spec, shares["gelu"], shares["softmax"], *operators)
+
+    return plan_at_cost(pricer, cost, plan_of)
+
+
+def _refuse_below_floor(teacher: Path, config: SearchConfig) -> None:
+    from privit.train.cost_ground import refuse_impossible
+    from privit.train.stages import read_model
+
+    assert config.price is not None
+    model = read_model(load_run(teacher, "teacher"))
+    refuse_impossible(model, model.subject.load(), config, config.price)
