@@ -1,17 +1,20 @@
 """Budgets in cost against budgets in sites: accuracy against rounds, bytes and WAN seconds of one prediction.
 
-    python benchmarks/cost_budget.py --on digits                  three seeds, about three CPU minutes each
+    python benchmarks/cost_budget.py --on digits                  three seeds, about a CPU minute each
     python benchmarks/cost_budget.py --on cifar10                 the small ViT at 32 px, three seeds
     python benchmarks/cost_budget.py --on deit                    DeiT-Tiny at 112 px, one seed
+    python benchmarks/cost_budget.py --on digits --trained        the trained search under cost, too
 
-Every arm has the same teacher, search settings, fine-tuning epochs and seed:
+Every arm has the same teacher, fine-tuning settings and seed:
     sites           PriViT as published: 10 % of the GELUs and of the softmaxes, the paper's stand-ins
-    sites-fitted    the same counts, with stand-ins fitted to the teacher
-    cost-K          a trained search under 1/K of the WAN seconds that `sites` is predicted to take
-    untrained-K     the same budget, the plan chosen without training, then fine-tuned alike
-Every cell is a run folder: what is finished is read, what was interrupted goes on. Predicted and measured
-bytes and rounds are of semi2k-benchmark (which is not private: see docs/security.md). The end is
-docs/results/cost-budget.json and docs/results/cost-budget.png.
+    sites-fitted    the same counts, with stand-ins fitted to the teacher: what budgets in cost add to those
+    untrained-K     1/K of the WAN seconds that `sites` is predicted to take, the plan chosen without training
+    cost-K          the same budget, a trained search with the settings of `sites`
+The arm that is compared with `sites` is chosen by validation accuracy among those that keep to a third fewer
+rounds and no more bytes; all are written down. Every cell is a run folder: what is finished is read, what was
+interrupted goes on. Teachers and searches by sites are those of digits.py, cifar10_small.py --long and
+fitted_training.py. Predicted and measured bytes and rounds are of semi2k-benchmark (which is not private:
+see docs/security.md). The end is docs/results/cost-budget.json and docs/results/cost-budget.png.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 
 from privit.artifact import load_artifact
 from privit.cli.budgeting import FITTED, measured
-from privit.config import FinetuneConfig, SearchConfig, free_choices, keep, spend
+from privit.config import FinetuneConfig, SearchConfig, free_choices, spend
 from privit.cost.pricing import Price
 from privit.cost.spu import estimate_spu
 from privit.presets import DIGITS_MODEL, preset
@@ -40,30 +43,35 @@ from privit.train.training_free import TrainingFreeConfig, fitted_start, search_
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "runs" / "cost-budget"
 RESULT = ROOT / "docs" / "results" / "cost-budget.json"
-KNOWN = ROOT / "runs" / "digits"
 FIGURE = RESULT.with_suffix(".png")
 PRICE = Price("seconds", "semi2k-benchmark", "wan")
-SHARE = 0.1
-FACTORS = {"1.5": 1.5, "2": 2.0, "2.2": 2.2}
+FACTORS = {"1.6": 1.6, "2": 2.0, "2.4": 2.4}
 ROUNDS_MUST = 1.5
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model and data set: its seeds, how its teacher is had, and the settings of search and fine-tuning."""
+    """A model and data set: its seeds, where its runs are, and the settings of search and fine-tuning.
+
+    `runs` gives the folders of a seed's teacher, search by sites and its fine-tuning, trained where missing;
+    `fitted` those of search and fine-tuning with fitted stand-ins, where another benchmark has them.
+    """
 
     seeds: tuple[int, ...]
-    teacher: Callable[[int, Path], Path]
+    runs: Callable[[int], tuple[Path, Path, Path]]
     settings: Callable[[int], tuple[SearchConfig, FinetuneConfig]]
+    fitted: tuple[Path, Path] | None = None
+    factors: tuple[str, ...] = tuple(FACTORS)
 
 
-def _digits_teacher(seed: int, folder: Path) -> Path:
-    config = replace(preset("digits").teacher, seed=seed, data_seed=seed)
-    known = KNOWN / f"seed-{seed}" / "teacher"
-    if (known / "result.json").is_file():
-        return known
-    train_teacher(DIGITS_MODEL, "digits", folder / "teacher", config)
-    return folder / "teacher"
+def _digits_runs(seed: int) -> tuple[Path, Path, Path]:
+    folder, chosen = ROOT / "runs" / "digits" / f"seed-{seed}", preset("digits")
+    searching, tuning = _digits_settings(seed)
+    teacher = replace(chosen.teacher, seed=seed, data_seed=seed)
+    train_teacher(DIGITS_MODEL, "digits", folder / "teacher", teacher)
+    search(folder / "teacher", folder / "search", searching)
+    finetune(folder / "search", folder / "finetune", tuning)
+    return folder / "teacher", folder / "search", folder / "finetune"
 
 
 def _digits_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
@@ -71,90 +79,88 @@ def _digits_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
     return replace(chosen.search, seed=seed), replace(chosen.finetune, seed=seed)
 
 
-def _cifar_teacher(seed: int, folder: Path) -> Path:
+def _cifar_runs(seed: int) -> tuple[Path, Path, Path]:
     import cifar10_small as small
 
-    known = small.SHORT.runs / f"seed-{seed}" / "teacher"
-    train_teacher(small.MODEL, str(small.DATA), known, small.teacher_config(small.SHORT, seed))
-    return known
+    small.run_seed(small.LONG, seed)
+    folder = small.LONG.runs / f"seed-{seed}"
+    return folder / "teacher", folder / "search", folder / "privit"
 
 
 def _cifar_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
     import cifar10_small as small
 
-    return small.search_config(small.SHORT, seed), small.finetune_config(small.SHORT, seed)
+    return small.search_config(small.LONG, seed), small.finetune_config(small.LONG, seed)
 
 
-def _deit_teacher(seed: int, folder: Path) -> Path:
-    import fitted_teacher
+def _deit_runs(seed: int) -> tuple[Path, Path, Path]:
+    import fitted_training
 
-    fitted_teacher.teacher()
-    return fitted_teacher.TEACHER
+    fitted_training.run_cell("10", "paper")
+    runs = fitted_training.RUNS
+    return fitted_training.TEACHER, runs / "search-paper", runs / "10-paper"
 
 
 def _deit_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
-    import cifar10_small as small
     import fitted_training
 
-    searching = replace(small.search_config(small.SHORT, seed), batch_size=64, learning_rate=1e-4, epochs=8)
-    return searching, replace(fitted_training.finetune_config(3), seed=seed)
+    return fitted_training.search_config("fitted"), fitted_training.finetune_config()
 
 
+DEIT_RUNS = ROOT / "runs" / "fitted"
 MODELS = {
-    "digits": Model((3, 4, 5), _digits_teacher, _digits_settings),
-    "cifar10": Model((0, 1, 2), _cifar_teacher, _cifar_settings),
-    "deit": Model((0,), _deit_teacher, _deit_settings),
+    "digits": Model((3, 4, 5), _digits_runs, _digits_settings),
+    "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings),
+    "deit": Model(
+        (0,), _deit_runs, _deit_settings, (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"), ("2",)
+    ),
 }
 
 
 def run_seed(name: str, seed: int, trained: bool) -> dict[str, Any]:
     """Every arm of one seed; accuracy, predicted and measured cost, what was kept."""
     model, folder = MODELS[name], RUNS / name / f"seed-{seed}"
-    teacher = model.teacher(seed, folder)
+    teacher, counted, known = model.runs(seed)
     searching, tuning = model.settings(seed)
-    counted = replace(searching, budgets=(keep(SHARE),))
-    if not (name == "digits" and (KNOWN / f"seed-{seed}" / "search" / "result.json").is_file()):
-        search(teacher, folder / "search-sites", counted)
-    arms: dict[str, tuple[Path, str | None]] = {"sites": (_sites(name, seed, folder), None)}
-    reference = _tuned(folder, "sites", *arms["sites"], tuning)
-    budgets = tuple(spend(round(reference["predicted"]["seconds"] / f, 3), k) for k, f in FACTORS.items())
+    cells = {"sites": _figures(folder / "sites", counted, known)}
+    asked = cells["sites"]["predicted"]["seconds"]
+    budgets = tuple(spend(round(asked / FACTORS[k], 3), k) for k in model.factors)
     free, fits = free_choices(FITTED), FitConfig(seed=seed)
     chosen = TrainingFreeConfig(budgets=budgets, free=free, price=PRICE, fit=fits)
     search_without_training(teacher, folder / "search-untrained", chosen)
-    arms |= {f"untrained-{k}": (folder / "search-untrained", k) for k in FACTORS}
+    arms = {f"untrained-{k}": (folder / "search-untrained", k) for k in model.factors}
+    if model.fitted and all((run / "result.json").is_file() for run in model.fitted):
+        cells["sites-fitted"] = _figures(folder / "sites-fitted", *model.fitted)
     if trained:
-        initial = fitted_start(teacher, counted.granularity, FITTED, fits)
+        initial = fitted_start(teacher, searching.granularity, FITTED, fits)
         priced = replace(searching, budgets=budgets, stand_in=FITTED, free=free, price=PRICE)
         search(teacher, folder / "search-cost", priced, initial)
-        arms |= {f"cost-{k}": (folder / "search-cost", k) for k in FACTORS}
-        search(teacher, folder / "search-fitted", replace(counted, stand_in=FITTED), initial)
-        arms["sites-fitted"] = (folder / "search-fitted", None)
-    cells = {arm: _tuned(folder, arm, *source, tuning) for arm, source in arms.items()}
+        arms |= {f"cost-{k}": (folder / "search-cost", k) for k in model.factors}
+        if not model.fitted:
+            search(teacher, folder / "search-fitted", replace(searching, stand_in=FITTED), initial)
+            finetune(folder / "search-fitted", folder / "tuned-fitted", tuning)
+            cells["sites-fitted"] = _figures(
+                folder / "sites-fitted", folder / "search-fitted", folder / "tuned-fitted"
+            )
+    for arm, (source, budget) in arms.items():
+        finetune(source, folder / arm, tuning, budget)
+        cells[arm] = _figures(folder / arm, source, folder / arm, budget)
     return {"seed": seed, "teacher": (load_run(teacher).result() or {})["accuracy"], "arms": cells}
 
 
-def _sites(name: str, seed: int, folder: Path) -> Path:
-    """The search by sites: benchmarks/digits.py has the same one, seed by seed."""
-    own = folder / "search-sites"
-    return own if own.is_dir() or name != "digits" else KNOWN / f"seed-{seed}" / "search"
-
-
-def _tuned(
-    folder: Path, arm: str, source: Path, budget: str | None, config: FinetuneConfig
-) -> dict[str, Any]:
-    """One arm fine-tuned, exported, its cost predicted and measured."""
-    result = finetune(source, folder / arm, config, budget)
-    known = folder / arm / "cost.json"
-    if not known.is_file():
-        artifact = folder / arm / "artifact"
-        export(folder / arm, artifact)
-        write_text(known, json.dumps(_costs(artifact)) + "\n")
-    found = load_run(source).result() or {}
-    asked = found["budgets"][budget] if budget else found
-    figures = {"accuracy": result["accuracy"], "kept": result["kept"], **json.loads(known.read_text())}
+def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = None) -> dict[str, Any]:
+    """One fine-tuned arm: exported, its cost predicted and measured, once; the notes are kept in `folder`."""
+    notes = folder / "cost.json"
+    if not notes.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        export(tuned, folder / "artifact")
+        write_text(notes, json.dumps(_costs(folder / "artifact")) + "\n")
+    found, result = load_run(searched).result() or {}, load_run(tuned).result() or {}
+    figures = {key: result[key] for key in ("accuracy", "validation_accuracy", "kept")}
+    figures |= json.loads(notes.read_text())
     figures["epochs"] = {"search": found["epochs"], "finetune": result["epochs"]}
     if budget:
-        figures |= {key: asked[key] for key in ("budget_cost", "predicted_cost")}
+        figures |= {key: found["budgets"][budget][key] for key in ("budget_cost", "predicted_cost")}
     return figures
 
 
@@ -178,6 +184,7 @@ def summarize(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
         gains = [c["accuracy"] - f["accuracy"] for c, f in zip(cells, first, strict=True)]
         spread = statistics.stdev([f["accuracy"] for f in first]) if len(first) > 1 else 0.0
         rows[arm] = {
+            "validation_accuracy": statistics.mean(c["validation_accuracy"] for c in cells),
             "accuracy": statistics.mean(c["accuracy"] for c in cells),
             "rounds": statistics.mean(c["measured"]["rounds"] for c in cells),
             "sent_bytes": statistics.mean(c["measured"]["sent_bytes"] for c in cells),
@@ -192,15 +199,17 @@ def summarize(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
                 for c, f in zip(cells, first, strict=True)
             ],
         }
-        row = rows[arm]
-        row["holds"] = (
-            row["accuracy_gained"] >= -max(spread, 1e-3)
-            and min(row["fewer_rounds"]) >= ROUNDS_MUST
-            and max(row["bytes_of_sites"]) <= 1.0
-        )
+    fits = {
+        arm: row["validation_accuracy"]
+        for arm, row in rows.items()
+        if min(row["fewer_rounds"]) >= ROUNDS_MUST and max(row["bytes_of_sites"]) <= 1.0
+    }
+    chosen = max(fits, key=lambda arm: fits[arm]) if fits else None
     return {
         "command": f"python benchmarks/cost_budget.py --on {name}",
-        "holds": any(row["holds"] for row in rows.values()),
+        "chosen_on_validation": chosen,
+        "holds": chosen is not None
+        and rows[chosen]["accuracy_gained"] >= -max(rows[chosen]["spread_of_sites"], 1e-3),
         "teacher": statistics.mean(seed["teacher"] for seed in seeds),
         "arms": rows,
         "seeds": seeds,
@@ -244,13 +253,13 @@ def main() -> None:
     )
     parser.add_argument("--on", choices=tuple(MODELS), default="digits")
     parser.add_argument("--seeds", type=int, nargs="+")
-    parser.add_argument("--untrained", action="store_true", help="leave out the trained searches under cost")
+    parser.add_argument("--trained", action="store_true", help="the trained searches under cost, too")
     arguments = parser.parse_args()
     seeds = tuple(arguments.seeds or MODELS[arguments.on].seeds)
     known = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     done: list[dict[str, Any]] = []
     for seed in seeds:
-        done.append(run_seed(arguments.on, seed, not arguments.untrained))
+        done.append(run_seed(arguments.on, seed, arguments.trained))
         known[arguments.on] = summarize(arguments.on, done)
         write_text(RESULT, json.dumps(known, indent=2) + "\n")
         draw(known, FIGURE)

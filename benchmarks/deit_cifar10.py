@@ -8,6 +8,7 @@ The students are those of fitted_training.py (which trains what is not trained y
 each student:
     export      the artifact, ranges measured and checked
     cost        ReLUOps (paper), AND gates (circuits), bytes, rounds and seconds (spu), all predicted
+    folded      the program's logits in the clear against the torch student's, over 100 test images
     bench       bytes and rounds on SEMI2K next to dense and dense-rewritten, one run
     simulated   100 test images on SEMI2K: accuracy, and agreement with plaintext (not private: a benchmark)
     private     3 test images between two processes on CHEETAH
@@ -22,7 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fitted_teacher import ROOT, RUNS, TEACHER, teacher
+import numpy as np
+from fitted_teacher import ROOT, RUNS, SHARED, TEACHER, teacher
 from fitted_training import CELLS, finetune_config, run_cell, search_config, split_cell
 
 from privit.artifact import load_artifact
@@ -32,7 +34,7 @@ from privit.runs import load_run, write_text
 from privit.train.baselines import match
 from privit.train.finetune import export, finetune
 from privit.train.search import search
-from privit.train.stages import read_model
+from privit.train.stages import planned_student, read_model
 
 RESULT = ROOT / "docs" / "results" / "cifar10" / "results.json"
 ARTIFACTS = RUNS / "artifacts"
@@ -40,6 +42,8 @@ SIMULATED_IMAGES, PRIVATE_IMAGES = 100, 3
 BENCHMARK = "semi2k-benchmark"
 PROTOCOLS = (BENCHMARK, "aby3", "cheetah")
 NETWORKS = ("lan", "wan")
+MEMORY_BYTES = 0
+"""Of images kept at the model's size: a hundred of 10,000 are made on demand."""
 
 
 def train_relu() -> Path:
@@ -89,6 +93,27 @@ def export_part(student: str, folder: Path) -> dict[str, Any]:
     export(run, folder)
     result = load_run(run).result() or {}
     return {"accuracy": result["accuracy"], "kept": result["kept"], "sites": result["sites"]}
+
+
+def folded_part(student: str, folder: Path) -> dict[str, Any]:
+    """How far folding stand-ins into weights moves the logits: the exported program against torch."""
+    import torch
+
+    from privit.data import load_data
+    from privit.serve.evaluate import plain_logits
+    from privit.train.batches import Images, to_tensor
+
+    artifact = load_artifact(folder)
+    assert artifact.weights is not None
+    test = load_data(str(SHARED / "cifar10")).test
+    pictures = Images(test, artifact.public.preprocessing, MEMORY_BYTES).take(np.arange(SIMULATED_IMAGES))
+    unfolded = planned_student(artifact.spec, artifact.plan, artifact.weights).eval()
+    with torch.no_grad():
+        expected = unfolded(to_tensor(pictures, "cpu")).numpy()
+    found = plain_logits(artifact, test, SIMULATED_IMAGES)
+    agree = int((found.argmax(1) == expected.argmax(1)).sum())
+    largest = float(np.abs(found - expected).max())
+    return {"images": SIMULATED_IMAGES, "max_logit_difference": largest, "agree": agree}
 
 
 def cost_part(student: str, folder: Path) -> dict[str, Any]:
@@ -146,6 +171,7 @@ def private_part(student: str, folder: Path) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[str, Path], dict[str, Any]]] = {
     "export": export_part,
+    "folded": folded_part,
     "cost": cost_part,
     "bench": bench_part,
     "simulated": simulated_part,

@@ -94,6 +94,8 @@ def test_a_shipped_table_is_of_one_run_on_an_idle_machine_and_knows_its_link() -
         assert "not_from_one_run" not in table.machine
         assert 0.8 < table.slope < 1.6
         assert 0 < table.action_seconds < 5e-3
+        assert 0.7 < table.program_factor < 1.5
+        assert table.machine["between_processes_error"] < 0.15
 
 
 def test_the_engine_still_costs_what_the_shipped_table_says() -> None:

@@ -62,7 +62,10 @@ def cost(
 
 
 def calibrate(
-    out: Positional[Path], protocol: tuple[str, ...] = ("semi2k-benchmark",), quick: bool = False
+    out: Positional[Path],
+    protocol: tuple[str, ...] = ("semi2k-benchmark",),
+    quick: bool = False,
+    link_only: bool = False,
 ) -> None:
     """Measure every operation of the engine on this machine and write a table for --profile spu.
 
@@ -70,10 +73,15 @@ def calibrate(
         out: A folder for the tables, or a .json file for one protocol.
         protocol: Which protocols to measure.
         quick: Fewer sizes.
+        link_only: Measure only what running between processes adds, for a table that is there.
     """
     from privit.serve.calibrate import calibrate as run_calibrate
+    from privit.serve.calibrate import measure_link_again
 
-    run_calibrate(protocol, out, quick, progress=lambda what, done, total: note(f"{done}/{total} {what}"))
+    if link_only:
+        measure_link_again(out)
+    else:
+        run_calibrate(protocol, out, quick, progress=lambda what, done, total: note(f"{done}/{total} {what}"))
     note(f"wrote {out}")
 
 

@@ -184,12 +184,12 @@ class Pricer:
         return float(round(cost.most_bytes if self.price.unit == "bytes" else cost.most_rounds))
 
 
-_SCALARS = 5
+_SCALARS = 6
 
 
 def _vector(cost: Cost) -> np.ndarray:
-    more = (cost.seconds, cost.bytes_variance, cost.rounds_variance, cost.transfer_bytes, cost.seconds_error)
-    return np.array((*cost.sent_bytes, *cost.rounds, *more))
+    traffic = (cost.seconds, cost.bytes_variance, cost.rounds_variance, cost.transfer_bytes)
+    return np.array((*cost.sent_bytes, *cost.rounds, *traffic, cost.seconds_error, cost.calls))
 
 
 def _cost(vector: np.ndarray) -> Cost:

@@ -58,7 +58,7 @@ def estimate_spu(
         "setup_rounds": round(found.setup_rounds),
         "refill_bytes": round(whole.most_bytes - total.most_bytes),
         "refill_rounds": round(whole.most_rounds - total.most_rounds),
-        "compute_seconds": whole.seconds + found.link_seconds(total),
+        "compute_seconds": found.compute_seconds(total) + whole.seconds - total.seconds,
         "seconds_error": whole.seconds_error,
         "seconds": query_seconds(found, total, where),
         "layers": [{"name": name, **_shown(found, cost, where)} for name, cost in costs.items()],
@@ -130,6 +130,7 @@ def _scaled(cost: Cost, by: float) -> Cost:
         by * cost.rounds_variance,
         by * cost.transfer_bytes,
         by * cost.seconds_error,
+        by * cost.calls,
     )
 
 

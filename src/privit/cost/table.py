@@ -29,7 +29,7 @@ class Cost:
     """Bytes and send actions of each rank, computing seconds, and the variance of parts drawn at random.
 
     `transfer_bytes` are those of oblivious transfers, which have to be refilled now and then;
-    `seconds_error` is how far the seconds may be off, in seconds.
+    `seconds_error` is how far the seconds may be off, in seconds; `calls` are operations of the program.
     """
 
     sent_bytes: tuple[float, ...] = (0.0, 0.0)
@@ -39,6 +39,7 @@ class Cost:
     rounds_variance: float = 0.0
     transfer_bytes: float = 0.0
     seconds_error: float = 0.0
+    calls: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -49,6 +50,7 @@ class Cost:
             self.rounds_variance + other.rounds_variance,
             self.transfer_bytes + other.transfer_bytes,
             self.seconds_error + other.seconds_error,
+            self.calls + other.calls,
         )
 
     @property
@@ -94,8 +96,9 @@ class Entry:
 class Table:
     """All of a protocol's measurements; `engine` and `date` say what they are of.
 
-    Between processes each send action takes `action_seconds` beyond what its operation computes, and `slope`
-    one-way delays of the network.
+    In a program operations take `program_factor` of what they take alone, and each is read anew at every
+    query, in `call_seconds`. Between processes each send action takes `action_seconds` beyond what its
+    operation computes, and `slope` one-way delays of the network.
     """
 
     protocol: str
@@ -109,6 +112,8 @@ class Table:
     machine: Mapping[str, Any] = field(default_factory=dict)
     ciphertexts: Mapping[str, Any] = field(default_factory=dict)
     action_seconds: float = 0.0
+    program_factor: float = 1.0
+    call_seconds: float = 0.0
 
     def entry(self, name: str) -> Entry:
         """The measurements of one operation."""
@@ -132,16 +137,17 @@ class Table:
             times * entry.bytes_variance * size * size,
             times * entry.rounds_variance * steps[0],
             seconds_error=seconds * entry.seconds_error,
+            calls=times,
         )
 
-    def link_seconds(self, cost: Cost) -> float:
-        """What a link between processes adds to the computing, whatever the network."""
-        return self.action_seconds * cost.most_rounds
+    def compute_seconds(self, cost: Cost) -> float:
+        """How long it takes between processes where the network takes no time."""
+        alone = self.program_factor * cost.seconds
+        return alone + self.call_seconds * cost.calls + self.action_seconds * cost.most_rounds
 
     def seconds(self, cost: Cost, where: Network) -> float:
         """How long it all takes over a network."""
-        compute = cost.seconds + self.link_seconds(cost)
-        return where.seconds(compute, cost.most_bytes, cost.most_rounds, self.slope)
+        return where.seconds(self.compute_seconds(cost), cost.most_bytes, cost.most_rounds, self.slope)
 
 
 def _dot(coefficients: tuple[float, ...], features: tuple[float, ...]) -> float:

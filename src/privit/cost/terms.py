@@ -46,7 +46,7 @@ def protocol_terms(name: str) -> Terms:
                 else table.linear(operation, sizes)
             )
             shown = " x ".join(str(size) for size in sizes)
-            seconds = cost.seconds + table.link_seconds(cost)
+            seconds = table.compute_seconds(cost)
             rows.append(
                 (operation, shown, round(cost.most_bytes), round(cost.most_rounds), round(seconds, 4))
             )

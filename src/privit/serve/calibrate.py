@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
-from privit.cost.table import Entry, Table, fit, fit_error, fit_seconds, save_table
+from privit.cost.table import Entry, Table, fit, fit_error, fit_seconds, read_table, save_table
 from privit.errors import RequestError
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, probe, typical
@@ -75,17 +75,16 @@ def calibrate(
             table = _table(found, simulator, samples, clock, quick)
         if progress is not None:
             progress(f"{name} between processes", len(PROBES), len(PROBES))
-        link = measure_link(table)
-        table = replace(
-            table,
-            slope=link.slope,
-            action_seconds=link.action_seconds,
-            machine={**table.machine, "between_processes": link.models},
-        )
+        table = measure_link(table)
         path = out if one_file else out / f"spu-{name}.json"
         save_table(table, path)
         written.append(path)
     return written
+
+
+def measure_link_again(path: Path) -> None:
+    """Replaces in a table what running between processes adds; its operations stay as they were measured."""
+    save_table(measure_link(read_table(path)), path)
 
 
 def _sizes(name: str, found: Protocol, quick: bool) -> tuple[tuple[int, ...], ...]:

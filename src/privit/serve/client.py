@@ -34,6 +34,7 @@ from privit.serve.meter import Counts
 from privit.serve.protocols import CLIENT, SERVER, Protocol
 from privit.serve.server import check_protocol
 from privit.serve.session import EngineDied, EngineProcess
+from privit.serve.shaping import fine_loop
 from privit.serve.tunnel import Tunnel
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -132,7 +133,7 @@ class Client:
         self._tunnels: list[Tunnel] = []
         self._engine: EngineProcess | None = None
         self._queries = 0
-        self._loop = asyncio.new_event_loop()
+        self._loop = fine_loop() if network else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="privit-client", daemon=True)
         self._thread.start()
         try:

@@ -24,6 +24,7 @@ from privit.serve.frames import DATA_LIMIT
 from privit.serve.meter import Counts
 from privit.serve.protocols import CLIENT, Protocol, protocol
 from privit.serve.session import EngineProcess
+from privit.serve.shaping import run_finely
 from privit.serve.tunnel import Tunnel
 
 PATIENCE_SECONDS = 4 * 3600.0
@@ -51,7 +52,7 @@ def measure_session(
     """
     shape = named_network(network) if isinstance(network, str) else network
     run = _measure(Path(folder), protocol(protocol_name), shape, [(shape, queries)], pixels)
-    return asyncio.run(run)[0]
+    return run_finely(run)[0]
 
 
 def measure_queries(
@@ -65,7 +66,7 @@ def measure_queries(
     Set-up is not delayed: it would take minutes over a slow network, and is not what is asked for.
     """
     stages = [(named_network(n) if isinstance(n, str) else n, queries) for n, queries in networks]
-    return asyncio.run(_measure(Path(folder), protocol(protocol_name), LOOPBACK, stages, pixels))
+    return run_finely(_measure(Path(folder), protocol(protocol_name), LOOPBACK, stages, pixels))
 
 
 async def _measure(

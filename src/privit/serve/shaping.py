@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from privit.cost.network import Network
 
-COARSE_SECONDS = 0.0015
-"""The event loop sleeps in whole milliseconds: what is left of a wait is spent in naps."""
-NAP_SECONDS = 1e-4
-"""Naps leave the processor to the parties; a loop that spins would take one of two cores from them."""
 QUEUE_FRAMES = 4096
+Result = TypeVar("Result")
+
+
+def fine_loop() -> asyncio.AbstractEventLoop:
+    """An event loop that sleeps to the microsecond, as the delay of a LAN asks for.
+
+    The usual loop waits in epoll, which knows whole milliseconds only: ten times such a delay.
+    """
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
+def run_finely(work: Coroutine[Any, Any, Result]) -> Result:
+    """Like asyncio.run, in a fine loop."""
+    with asyncio.Runner(loop_factory=fine_loop) as runner:
+        return runner.run(work)
 
 
 class ShapedLine:
@@ -34,14 +47,6 @@ class ShapedLine:
         """Delivers until cancelled."""
         while True:
             due, data = await self._queue.get()
-            await _sleep_until(due)
+            while (left := due - time.monotonic()) > 0:
+                await asyncio.sleep(left)
             await self._deliver(data)
-
-
-async def _sleep_until(due: float) -> None:
-    while (left := due - time.monotonic()) > 0:
-        if left > 2 * COARSE_SECONDS:
-            await asyncio.sleep(left - COARSE_SECONDS)
-        else:
-            time.sleep(min(left, NAP_SECONDS))
-            await asyncio.sleep(0)

@@ -1,9 +1,10 @@
-"""What running between real processes adds to a query's operations: for each action, and for a delay."""
+"""What a whole program between real processes takes, over what its operations take alone in one process."""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,63 +13,104 @@ import numpy as np
 from privit.artifact import Preprocessing, Public, save_artifact
 from privit.cost.network import LOOPBACK, Network
 from privit.cost.spu import query_cost
-from privit.cost.table import Table
-from privit.plan import plan_from_counts
+from privit.cost.table import Cost, Table, fit_error, fit_seconds
+from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.serve.bench import random_image, random_weights
+from privit.serve.compile import client_values, compile_program, server_values
 from privit.serve.measure import measure_queries
+from privit.serve.protocols import protocol
+from privit.serve.runtime import Simulator
 from privit.spec import Spec, vit_spec
 
 DELAYS_MS = (20.0, 60.0)
-REPEATS = 4
-DELAYED_REPEATS = 2
+REPEATS = 3
 LEAST_SECONDS = 1e-3
-# From many actions for what is computed to few.
-MODELS = (
-    vit_spec(8, 4, 16, 2, 2, classes=3, channels=1),
-    vit_spec(16, 4, 48, 2, 3, classes=3, channels=1),
-    vit_spec(24, 4, 96, 1, 3, classes=3, channels=1),
-)
+DELAYED_REPEATS = 2
+VARIANCE = {"variance_low": 0.2, "variance_high": 3.0}
+SCORES = {"drop": 3.0, "peak": 4.0, "mean_exp": 2.0}
+Subject = tuple[Spec, Plan, dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Link:
-    """`slope` is how many one-way delays an action takes, `action_seconds` what it takes without a delay.
+def measure_link(table: Table) -> Table:
+    """The table with what running between processes adds, fitted on models of its own.
 
-    `models` are the measurements behind them.
-    """
-
-    slope: float
-    action_seconds: float
-    models: list[dict[str, Any]]
-
-
-def measure_link(table: Table) -> Link:
-    """Fits the two from small models between processes, whose operations the table knows alone.
-
-    Queries over two delays differ by the delay alone, whatever they compute.
+    In one process a query takes its operations alone and their number, each times a coefficient; between
+    processes so much more for each send action. Queries over two delays differ by the delay alone, whatever
+    they compute: that is the slope.
     """
     delays = [(Network(delay), DELAYED_REPEATS) for delay in DELAYS_MS]
-    models = [_measured(spec, table, [] if i else delays) for i, spec in enumerate(MODELS)]
-    # The middle of three: what else the machine does can spoil one.
-    over = [max(found["seconds"] - found["alone"], LEAST_SECONDS) / found["rounds"] for found in models]
-    action_seconds = float(f"{np.median(over):.4g}")
+    found = [_measured(subject, table, [] if i else delays) for i, subject in enumerate(subjects())]
+    made = [(f["alone"], float(f["calls"])) for f in found]
+    factor, call_seconds = _rounded(fit_seconds(made, [f["one_process"] for f in found]))
+    inside = [factor * f["alone"] + call_seconds * f["calls"] for f in found]
+    over = [max(f["seconds"] - i, LEAST_SECONDS) / f["rounds"] for f, i in zip(found, inside, strict=True)]
+    (action_seconds,) = _rounded((float(np.mean(over)),))
     one_way = (DELAYS_MS[1] - DELAYS_MS[0]) / 2e3
-    near, far = models[0]["delayed"]
-    return Link(round((far - near) / (models[0]["rounds"] * one_way), 3), action_seconds, models)
+    near, far = found[0]["delayed"]
+    features = [(*m, float(f["rounds"])) for m, f in zip(made, found, strict=True)]
+    error = fit_error((factor, call_seconds, action_seconds), features, [f["seconds"] for f in found])
+    return replace(
+        table,
+        slope=round((far - near) / (found[0]["rounds"] * one_way), 3),
+        program_factor=factor,
+        call_seconds=call_seconds,
+        action_seconds=action_seconds,
+        machine={**table.machine, "between_processes": found, "between_processes_error": error},
+    )
 
 
-def _measured(spec: Spec, table: Table, delays: list[tuple[Network, int]]) -> dict[str, Any]:
+def _rounded(coefficients: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(f"{c:.4g}") for c in coefficients)
+
+
+def subjects() -> Iterator[Subject]:
+    """Models and plans from many actions for what is computed to few, from short programs to long ones."""
+    small = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)
+    middle = vit_spec(16, 4, 48, 2, 3, classes=3, channels=1)
+    short = vit_spec(24, 4, 96, 1, 3, classes=3, channels=1)
+    for spec in (small, middle, short):
+        yield spec, _kept(spec, 1, 1), {}
+    deep, wide = vit_spec(24, 4, 64, 3, 2, classes=5), vit_spec(16, 4, 128, 2, 4, classes=5)
+    large = vit_spec(64, 8, 192, 2, 3, classes=5)
+    yield deep, _kept(deep, 4, 8), _ranges(deep)
+    yield wide, uniform_plan(wide), {}
+    yield wide, _kept(wide, 5, 20), {}
+    yield large, _kept(large, 6, 10), _ranges(large)
+    yield large, _kept(large, 0, 0), _ranges(large)
+
+
+def _kept(spec: Spec, tokens: int, rows: int) -> Plan:
+    return plan_from_counts(spec, [tokens] * spec.depth, [rows] * spec.depth)
+
+
+def _ranges(spec: Spec) -> dict[str, float]:
+    """Public ranges as a trained model has them, which shorten exp, reciprocal and rsqrt."""
+    norms = [f"blocks.{layer}.norm{n}" for layer in range(spec.depth) for n in (1, 2)] + ["norm"]
+    softmaxes = [f"blocks.{layer}.softmax" for layer in range(spec.depth)]
+    found = {f"{norm}.{name}": value for norm in norms for name, value in VARIANCE.items()}
+    return found | {f"{softmax}.{name}": value for softmax in softmaxes for name, value in SCORES.items()}
+
+
+def _measured(subject: Subject, table: Table, delays: list[tuple[Network, int]]) -> dict[str, Any]:
     """One model's query: what its operations take alone, and the least seconds between processes."""
-    plan = plan_from_counts(spec, [1] * spec.depth, [1] * spec.depth)
-    preprocessing = Preprocessing(spec.image_size, spec.channels, (0.0,), (1.0,))
-    public = Public(spec, preprocessing, tuple(str(i) for i in range(spec.classes)))
+    spec, plan, ranges = subject
+    preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
+    public = Public(spec, preprocessing, tuple(str(i) for i in range(spec.classes)), ranges)
     weights, pixels = random_weights(public, plan, seed=0), random_image(public, seed=0)
     with tempfile.TemporaryDirectory(prefix="privit-link-") as folder:
         save_artifact(Path(folder), public, plan, weights)
         near, *far = measure_queries(Path(folder), table.protocol, [(LOOPBACK, REPEATS), *delays], pixels)
+    found = protocol(table.protocol)
+    program = compile_program(public, plan, found)
+    with Simulator(found) as simulator:
+        simulator.give(program.inputs, server_values(public, plan, weights) | client_values(public, pixels))
+        inside = min(simulator.run(program.executable).seconds for _ in range(REPEATS))
+    alone: Cost = query_cost(table, spec, plan, ranges)
     return {
-        "alone": round(query_cost(table, spec, plan).seconds, 4),
-        "seconds": min(near["query_seconds"]),
-        "delayed": [min(run["query_seconds"]) for run in far],
+        "alone": round(alone.seconds, 4),
+        "calls": round(alone.calls),
         "rounds": near["rounds"],
+        "one_process": round(inside, 4),
+        "seconds": round(min(near["query_seconds"]), 4),
+        "delayed": [round(min(run["query_seconds"]), 4) for run in far],
     }
