@@ -86,11 +86,13 @@ class SweepFiles:
         budget: tuple[int, int] | None,
         seed: int,
         accuracy: float,
+        in_cost: dict[str, Any] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """One finished cell; `fields` replace what it would say."""
+        """One finished cell; `fields` replace what it would say, `in_cost` what it would of its budget."""
         plan = plan_of(budget)
         name = "all" if budget is None else f"{budget[0]}-{budget[1]}"
+        name = (in_cost or {}).get("name", name)
         sites = {kind: sum(plan.kept(kind)) for kind in KINDS}
         cost = cost_of(budget)
         lan = cost["spu"]["semi2k-benchmark"]["lan"]
@@ -107,7 +109,7 @@ class SweepFiles:
             "method": method,
             "label": label,
             "seed": seed,
-            "budget": {"name": name, "asked": {}, "sites": sites},
+            "budget": {"name": name, "asked": {}, "sites": sites} | (in_cost or {}),
             "model": MODEL,
             "data": "digits",
             "class_names": [f"class {i}" for i in range(SPEC.classes)],

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from privit.cost.pricing import Price
+
 AXES = {
     "relu_ops": "ReLUOps",
     "and_gates": "AND gates",
@@ -18,6 +20,8 @@ AXES = {
 """What a prediction may cost, by the names that cells use: all of it estimated."""
 COUNTS = {"kept_gelu_elements": "exact GELUs kept (scalars)", "kept_softmax_rows": "exact softmax rows kept"}
 """What a model keeps, counted alike for every granularity."""
+PRICE_AXES = {"bytes": "sent_bytes", "rounds": "rounds", "relu_ops": "relu_ops"}
+"""Units of budgets in cost, as axes; seconds have one for each network."""
 OURS = "privit"
 """Names of methods of the paper's own begin so."""
 
@@ -55,6 +59,7 @@ class Experiment:
     """Cells that belong in one comparison, and which figures it asks for.
 
     `methods` maps a method to a sentence about it; `settings` are the hyperparameters of all of them.
+    `priced` says whether some of its budgets are in cost, `protocol` in whose cost, if in one's alone.
     """
 
     name: str
@@ -64,6 +69,27 @@ class Experiment:
     note: str = ""
     methods: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = ""
+    priced: bool = False
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A budget in cost: its price, what was allowed, what the search and the exported model were predicted.
+
+    `predicted` is None where no search made the plan, `exported` where the protocol was not estimated.
+    """
+
+    price: Price
+    allowed: float
+    predicted: float | None = None
+    exported: float | None = None
+
+    @property
+    def axis(self) -> str:
+        """The axis that the budget is on; a network of one's own has none."""
+        unit = self.price.unit
+        return f"seconds_{self.price.network}" if unit == "seconds" else PRICE_AXES.get(unit, "")
 
 
 @dataclass(frozen=True)
@@ -71,7 +97,8 @@ class Cell:
     """One trained model: what it is, how good it is and what it costs.
 
     `kept` counts exact sites per layer, `sites` all of them; `costs` has keys of `AXES` and `COUNTS`,
-    `parts` are ReLUOps by what causes them, `layer_rounds` are named as the engine's segments are.
+    `parts` are ReLUOps by what causes them, `layer_rounds` are named as the engine's segments are, and
+    `kind_rounds` are those of attention (softmax) and MLP (gelu) layer by layer.
     """
 
     experiment: str
@@ -88,6 +115,8 @@ class Cell:
     costs: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
     layer_rounds: Mapping[str, float] = field(default_factory=dict)
+    kind_rounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    allowance: Allowance | None = None
     class_names: Sequence[str] = ()
     class_accuracy: Sequence[float] = ()
     teacher_class_accuracy: Sequence[float] = ()

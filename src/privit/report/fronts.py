@@ -50,6 +50,13 @@ def best_within(points: Iterable[Point], axis: str, cost: float) -> Point | None
     return max(affordable, key=lambda p: p.accuracy.mean, default=None)
 
 
+def cheapest_as_good(points: Iterable[Point], other: Point, axis: str) -> Point | None:
+    """The cheapest point that is as accurate as another one, within that one's deviation; or None."""
+    least = other.accuracy.mean - other.accuracy.deviation
+    good = [(c.mean, i, p) for i, p in enumerate(points) if (c := p.cost(axis)) and p.accuracy.mean >= least]
+    return min(good, key=lambda entry: entry[:2])[2] if good else None
+
+
 def lead(theirs: Point, ours: Point, axis: str) -> Lead:
     """The lead of one point over another."""
     first = {cell.seed: cell.accuracy for cell in ours.cells}

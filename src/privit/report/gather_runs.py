@@ -107,6 +107,7 @@ def _cell(
         costs=price.costs,
         parts=price.parts,
         layer_rounds=price.layer_rounds,
+        kind_rounds=price.kind_rounds,
         class_names=tuple(model["class_names"]),
         teacher_accuracy=_teacher_accuracy(run),
         warnings=tuple(result.get("warnings", ())),

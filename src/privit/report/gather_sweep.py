@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from privit.cost.pricing import ENGINE_UNITS, Price
 from privit.errors import PrivitError
-from privit.report.cells import Cell, Cells, Experiment, Measured, Missing, Subject
+from privit.report.cells import Allowance, Cell, Cells, Experiment, Measured, Missing, Subject
 from privit.report.pricing import Prices, read_planned
 from privit.report.published import data_set
 from privit.runs import read_json
@@ -24,14 +25,16 @@ def gather_sweep(root: Path, protocol: str) -> Cells:
     experiments: dict[str, Experiment] = {}
     missing: list[Missing] = []
     cells: dict[str, Cell] = {}
-    prices = Prices(protocol)
+    prices: dict[str, Prices] = {}
     for recipe in recipes.values():
         for entry in recipe.get("experiments", ()):
             experiments.setdefault(entry["name"], _experiment(entry, recipe))
         for entry in recipe.get("cells", ()):
             path = str(entry["cell"])
             if path not in cells:
-                found = _read(root, entry, prices)
+                known = experiments.get(entry["experiment"])
+                under = (known.protocol if known else "") or protocol
+                found = _read(root, entry, prices.setdefault(under, Prices(under)))
                 if isinstance(found, Missing):
                     missing.append(found)
                 else:
@@ -56,7 +59,15 @@ def _experiment(entry: Mapping[str, Any], recipe: Mapping[str, Any]) -> Experime
         entry.get("note") or "",
         {method["label"]: method.get("about") or "" for method in entry.get("methods", ())},
         entry.get("settings") or recipe.get("settings") or {},
+        _protocol(entry),
+        bool(entry.get("prices")),
     )
+
+
+def _protocol(entry: Mapping[str, Any]) -> str:
+    """The one protocol in which an experiment's budgets in cost are given, if there is one."""
+    given = {price["protocol"] for price in entry.get("prices", ()) if price["unit"] in ENGINE_UNITS}
+    return str(given.pop()) if len(given) == 1 else ""
 
 
 def _read(root: Path, entry: Mapping[str, Any], prices: Prices) -> Cell | Missing:
@@ -90,6 +101,7 @@ def _cell(data: Mapping[str, Any], protocol: str) -> Cell:
         budget.get("sites") or {},
         _costs(data, cost, protocol),
         (cost.get("by_part") or {}).get("relu_ops") or {},
+        allowance=_allowance(budget, cost),
         class_names=tuple(data.get("class_names") or ()),
         class_accuracy=tuple(data.get("per_class_accuracy") or ()),
         teacher_class_accuracy=tuple(data.get("teacher_per_class_accuracy") or ()),
@@ -97,6 +109,21 @@ def _cell(data: Mapping[str, Any], protocol: str) -> Cell:
         measured=tuple(_measured(data, cost)),
         warnings=tuple(data.get("warnings") or ()),
         folder=data.get("run") or "",
+    )
+
+
+def _allowance(budget: Mapping[str, Any], cost: Mapping[str, Any]) -> Allowance | None:
+    """A budget in cost beside what came of it; None for one in sites."""
+    if not budget.get("price"):
+        return None
+    price = Price(**budget["price"])
+    on = ((cost.get("spu") or {}).get(price.protocol) or {}).get(price.network) or {}
+    exported = {"seconds": on.get("seconds"), "bytes": on.get("sent_bytes"), "rounds": on.get("rounds")}
+    return Allowance(
+        price,
+        float(budget["asked"][price.unit]),
+        budget.get("predicted_cost"),
+        exported.get(price.unit, cost.get(price.unit)),
     )
 
 
@@ -134,9 +161,17 @@ def _with_rounds(cell: Cell, root: Path, data: Mapping[str, Any], prices: Prices
     wanted = ROUNDS_SHOWN_BY & set(data.get("shows") or ())
     if not wanted or not (folder / "plan.safetensors").is_file():
         return cell
-    # The untouched model as written is another program than a plan that keeps everything.
-    rewrites = "dense" if cell.method == "dense" else "all"
-    return replace(cell, layer_rounds=prices.layer_rounds(*read_planned(folder), rewrites))
+    spec, plan = read_planned(cut if (cut := folder / "budgets" / cell.budget).is_dir() else folder, folder)
+    public = root / str(data.get("artifact")) / "client" / "public.json"
+    ranges = read_json(public).get("ranges") if public.is_file() else None
+    if cell.method == "dense":
+        # The untouched model as written is another program than a plan that keeps everything.
+        return replace(cell, layer_rounds=prices.layer_rounds(spec, plan, ranges, "dense"))
+    return replace(
+        cell,
+        layer_rounds=prices.layer_rounds(spec, plan, ranges),
+        kind_rounds=prices.kind_rounds(spec, plan, ranges),
+    )
 
 
 def _facts(recipes: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

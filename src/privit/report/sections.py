@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from privit.report.cells import Cells, Experiment
 from privit.report.document import Document, Item, Section, Text, listed
+from privit.report.shown_budgets import show_budgets
 from privit.report.shown_fronts import (
     View,
     experiment_verdicts,
@@ -21,14 +22,15 @@ from privit.report.shown_models import (
     show_grid,
     show_layers,
     show_measured,
-    show_rounds,
 )
 from privit.report.shown_published import published_strategies
+from privit.report.shown_rounds import show_rounds
 from privit.report.tables import Column, Table
 from privit.report.verdicts import in_brief
 
 SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
     "front": ("accuracy against cost", show_front),
+    "budgets": ("how far budgets in cost are spent", show_budgets),
     "softmax": ("accuracy against softmaxes kept", show_softmax),
     "gelu": ("accuracy against GELUs kept", show_gelu),
     "grid": ("the grid of softmax and GELU budgets", show_grid),
@@ -40,15 +42,22 @@ SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
     "table": ("accuracy and cost of every model", show_table),
 }
 """What an experiment may ask for, in the order in which it is shown."""
-ALONG_WITH = {"front": ("rounds", "table"), "softmax": ("table",), "gelu": ("table",), "grid": ("table",)}
+ALONG_WITH = {
+    "front": ("budgets", "rounds", "table"),
+    "softmax": ("table",),
+    "gelu": ("table",),
+    "grid": ("table",),
+}
 """Figures whose numbers a reader will want to look up."""
 MEASURED = "measured"
+BEHIND = {False: ("PriViT", "another method"), True: ("a budget in cost", "one in sites")}
+"""Who may be behind whom, by whether a comparison is with PriViT's own budgets in sites."""
 
 
 def build(found: Cells, with_published: bool = True) -> Document:
     """The whole report."""
     views = [
-        View(experiment, cells, found.protocol, with_published)
+        View(experiment, cells, experiment.protocol or found.protocol, with_published)
         for experiment in found.experiments
         if (cells := found.of(experiment))
     ]
@@ -83,6 +92,8 @@ def wanted(experiment: Experiment) -> list[str]:
     asked = set(experiment.shows)
     for show in experiment.shows:
         asked |= set(ALONG_WITH.get(show, ()))
+    if not experiment.priced:
+        asked.discard("budgets")
     return [name for name in SHOWN if name in asked]
 
 
@@ -99,13 +110,15 @@ def _summary(found: Cells, views: list[View]) -> Iterator[Item]:
                 + ".",
             )
         )
-    verdicts = [(view, own) for view in views if (own := experiment_verdicts(view))]
-    behind = [f"{view.experiment.title}: {line}" for view, own in verdicts for line in in_brief(own)]
-    if behind:
-        yield Text(("Where PriViT is behind another method:",), "behind")
-        yield listed(behind, "behind")
-    elif verdicts:
-        yield Text(("PriViT is nowhere behind another method on every seed.",))
+    found_verdicts = [(view, own) for view in views if (own := experiment_verdicts(view))]
+    for counted, (who, whom) in BEHIND.items():
+        verdicts = [(view, [v for v in own if v.counted == counted]) for view, own in found_verdicts]
+        behind = [f"{view.experiment.title}: {line}" for view, own in verdicts for line in in_brief(own)]
+        if behind:
+            yield Text((f"Where {who} is behind {whom}:",), "behind")
+            yield listed(behind, "behind")
+        elif any(own for _, own in verdicts):
+            yield Text((f"Nowhere is {who} behind {whom} on every seed.",))
     yield Text(
         (
             "Accuracies are on the test set. Costs are estimated (privit cost) unless a table says measured; "
@@ -120,6 +133,11 @@ def _opening(view: View) -> Iterator[Item]:
     about = [f"{label}: {text}" for label, text in experiment.methods.items() if text]
     if experiment.note:
         yield Text((experiment.note,))
+    if view.priced:
+        prices = dict.fromkeys(cell.allowance.price for cell in view.cells if cell.allowance)
+        units = " and ".join(f"{p.unit.replace('_', ' ')} under {p.setting}" for p in prices)
+        said = f"Budgets in cost are given in {units}; bytes, rounds and seconds here are of {view.protocol}."
+        yield Text((said,), "note")
     if experiment.paper:
         yield Text((f"In the paper: {experiment.paper}.",), "note")
     if about:

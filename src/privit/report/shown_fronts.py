@@ -33,6 +33,11 @@ class View:
         return points(self.cells)
 
     @property
+    def priced(self) -> list[str]:
+        """The axes on which budgets in cost are given; empty where all are in sites."""
+        return list(dict.fromkeys(cell.allowance.axis for cell in self.cells if cell.allowance))
+
+    @property
     def slug(self) -> str:
         """The experiment's name as part of a file's name."""
         kept = "".join(c if c.isalnum() else "-" for c in self.experiment.name.lower())
@@ -48,7 +53,8 @@ class View:
 def show_front(view: View) -> Iterator[Item]:
     """What the fronts say, then a picture per cost."""
     yield from _verdicts(view)
-    for axis in FRONT_AXES:
+    # What the budgets are given in comes first.
+    for axis in sorted(FRONT_AXES, key=lambda axis: axis not in view.priced):
         if any(point.cost(axis) for point in view.points):
             yield _picture(view, axis, f"Accuracy against {AXES[axis]}", per_method=True)
 
@@ -167,7 +173,8 @@ def experiment_verdicts(view: View) -> list[Verdict]:
     """What an experiment's fronts say, if it is about fronts, over the axes that it has."""
     if "front" not in view.experiment.shows:
         return []
-    return verdicts(view.points, [axis for axis in VERDICT_AXES if _has(view, axis)])
+    axes = dict.fromkeys((*view.priced, "sent_bytes")) if view.priced else VERDICT_AXES
+    return verdicts(view.points, [axis for axis in axes if _has(view, axis)])
 
 
 def _verdicts(view: View) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""What models keep, lose and spend: layers, rounds, classes, parts; and how well costs were predicted."""
+"""What models keep, lose and spend: layers, classes, parts; and how well costs were predicted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from privit.report.figures.classes import draw_classes
 from privit.report.figures.grid import draw_grid, grid_of
 from privit.report.figures.layers import draw_layers
 from privit.report.figures.predicted import draw_predicted
-from privit.report.figures.rounds import draw_rounds
 from privit.report.shown_fronts import View
 from privit.report.shown_published import published_degradation, published_grid, published_layers
 from privit.report.tables import Column, Table
@@ -32,23 +31,6 @@ def show_layers(view: View) -> Iterator[Item]:
         for name, group in _by_granularity(found).items():
             yield _layers(view, group, f"{view.slug}-layers-{i + 1}{name}", budget)
     yield from published_layers(view)
-
-
-def show_rounds(view: View) -> Iterator[Item]:
-    """Rounds by layer of the cheapest model of each method."""
-    found: dict[str, dict[str, float]] = {}
-    for point in sorted(view.points, key=lambda p: p.first.costs.get("rounds", 0.0)):
-        if point.first.layer_rounds:
-            found.setdefault(point.first.label, dict(point.first.layer_rounds))
-    if not found:
-        return
-    order = dict.fromkeys(point.first.label for point in view.points)
-    found = {label: found[label] for label in order if label in found}
-    alt = "Rounds by layer. " + "; ".join(
-        f"{label}: {sum(rounds.values()):.0f} in all" for label, rounds in found.items()
-    )
-    caption = f"Rounds by layer ({view.protocol}, estimated) of each method's model with the fewest rounds."
-    yield Picture(f"{view.slug}-layer-rounds", alt, caption, draw_rounds(found, view.protocol))
 
 
 def show_grid(view: View) -> Iterator[Item]:

@@ -20,7 +20,8 @@ SMALL = 0.01
 class Column:
     """A heading and how its values read.
 
-    text; percent (a share of 1); points (a difference of shares, signed); count; short (781 K); plain.
+    text; percent (a share of 1); points (a difference of shares, signed); count; short (781 K);
+    times (1.50 x); plain.
     """
 
     name: str
@@ -70,6 +71,8 @@ def show(value: Any, unit: str) -> str:
         return f"{100 * value:+.1f}"
     if unit == "short":
         return short(value)
+    if unit == "times":
+        return f"{value:.2f} x"
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privit.report.cells import AXES, Point, by_method
 from privit.report.figures.style import short
@@ -24,7 +24,8 @@ HOW = (
 class Verdict:
     """One of our methods against another: our lead at each of its points that we can afford.
 
-    `cheaper` are its points that cost less than anything of ours, `cheapest` is our cheapest.
+    `cheaper` are its points that cost less than anything of ours, `cheapest` is our cheapest. `counted` says
+    that ours has a budget in cost and the other is PriViT with a budget in sites.
     """
 
     ours: str
@@ -34,6 +35,7 @@ class Verdict:
     cheaper: tuple[Point, ...]
     cheapest: Point
     equal_gelus: bool = False
+    counted: bool = False
 
     def count(self, verdict: str) -> int:
         """At how many points we are ahead, level or behind."""
@@ -85,7 +87,10 @@ class Verdict:
 
 
 def verdicts(points: Sequence[Point], axes: Sequence[str]) -> list[Verdict]:
-    """Each of our methods against each other one, over each axis that there is; SNL also at equal GELUs."""
+    """Each of our methods against each other one, over each axis that there is; SNL also at equal GELUs.
+
+    Those with budgets in cost are also compared with those of ours with budgets in sites.
+    """
     found: list[Verdict] = []
     for axis in axes:
         methods = by_method(point for point in points if point.cost(axis))
@@ -105,6 +110,11 @@ def verdicts(points: Sequence[Point], axes: Sequence[str]) -> list[Verdict]:
                     equal = leads_at_equal_gelus(own, theirs, axis)
                     if equal:
                         found.append(Verdict(mine, other, axis, tuple(equal), (), cheapest, True))
+            for other, theirs in ours.items() if own[0].first.allowance else ():
+                if not theirs[0].first.allowance:
+                    compared, cheaper = leads(own, theirs, axis)
+                    verdict = Verdict(mine, other, axis, tuple(compared), tuple(cheaper), cheapest)
+                    found.append(replace(verdict, counted=True))
     return found
 
 

@@ -113,6 +113,7 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "note": experiment.note,
         "methods": [_method(method) for method in experiment.methods],
         "bench": list(experiment.bench),
+        "prices": [vars(price).copy() for price in experiment.prices],
         **_setting(experiment.setting),
     }
 

@@ -85,6 +85,11 @@ class Experiment:
         """Every method once, in the order given."""
         return list({method.name: method for front in self.fronts for method in front.methods}.values())
 
+    @property
+    def prices(self) -> list[Price]:
+        """The units of its budgets in cost, each once."""
+        return list(dict.fromkeys(front.price for front in self.fronts if front.price is not None))
+
 
 @dataclass(frozen=True)
 class Recipe:

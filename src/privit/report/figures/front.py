@@ -100,15 +100,16 @@ def _draw_points(
     axes: Axes, label: str, points: Sequence[Point], axis: str, look: Look, where: Transform
 ) -> None:
     costs = [c for p in points if (c := p.cost(axis))]
+    bars = [_bar(point) for point in points]
     # Moved points do not count towards the axes' limits: invisible ones at both ends of the bars do.
-    for sign in (-1, 1):
-        ends = [100 * (p.accuracy.mean + sign * p.accuracy.deviation) for p in points]
+    for i, sign in enumerate((-1, 1)):
+        ends = [100 * p.accuracy.mean + sign * bar[i] for p, bar in zip(points, bars, strict=True)]
         axes.plot([c.mean + sign * c.deviation for c in costs], ends, linestyle="none")
     axes.errorbar(
         [c.mean for c in costs],
         [100 * p.accuracy.mean for p in points],
         xerr=[c.deviation for c in costs] if any(c.deviation for c in costs) else None,
-        yerr=[100 * p.accuracy.deviation for p in points] if any(len(p.cells) > 1 for p in points) else None,
+        yerr=list(zip(*bars, strict=True)) if any(len(p.cells) > 1 for p in points) else None,
         markersize=9.5 if look.marker == "*" else None,
         color=look.colour,
         marker=look.marker,
@@ -120,7 +121,15 @@ def _draw_points(
         label=label,
         zorder=3,
         transform=where,
+        # The axis ends at 100 %: a marker there is drawn whole.
+        clip_on=False,
     )
+
+
+def _bar(point: Point) -> tuple[float, float]:
+    """How far a point's error bar reaches down and up, in per cent; no accuracy lies outside 0 to 100."""
+    mean, deviation = 100 * point.accuracy.mean, 100 * point.accuracy.deviation
+    return min(deviation, mean), min(deviation, 100 - mean)
 
 
 def _finish(axes: Axes, costs: Sequence[float], axis: str, title: str) -> None:
@@ -138,4 +147,6 @@ def _finish(axes: Axes, costs: Sequence[float], axis: str, title: str) -> None:
     short_ticks(axes.xaxis)
     axes.set_xlabel(({**AXES, **COUNTS})[axis])
     axes.set_ylabel("accuracy (%)")
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), min(high, 100.0))
     axes.set_title(title)
