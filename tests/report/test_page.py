@@ -13,6 +13,8 @@ from run_files import write_line, write_run
 from sweep_files import SweepFiles
 
 from privit.cli import main
+from privit.report.document import Picture
+from privit.report.figures.style import settle, svg
 from privit.report.gather import gather
 from privit.report.markdown import render_markdown
 from privit.report.page import render_page
@@ -84,11 +86,23 @@ def test_what_people_called_their_runs_is_shown_and_never_run(tmp_path: Path):
     assert "<script" not in render_markdown(document)
 
 
-def test_a_run_called_like_a_script_is_drawn_as_text_beside_the_runs(tmp_path: Path, capsys):
+def test_a_run_called_like_a_script_is_drawn_as_text(tmp_path: Path):
     write_run(tmp_path / "$x_{ <script>", "finetune", 0.9, (4, 8))
+    document = build(gather(tmp_path, FAST), with_published=False)
+    picture = next(item for item in document.items if isinstance(item, Picture))
+    settle(picture.figure)
+    assert b"<svg" in svg(picture.figure)
+    assert "<script" not in render_page(document, lambda name: b"<svg/>")
+
+
+def test_a_report_is_written_beside_the_runs(tmp_path: Path, capsys):
+    files = SweepFiles(tmp_path)
+    files.experiment("gelu", ["gelu"])
+    files.cell("gelu", "privit-g", (4, 8), 0, 0.9, label="$x_{ <script>", measured={})
+    files.finish()
     assert main(["report", str(tmp_path), "--no-published", "--protocol", FAST, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["models"] == 1
+    assert (result["models"], result["figures"]) == (1, 1)
     assert Path(result["page"]) == tmp_path / "report" / "index.html"
     assert "<script" not in Path(result["page"]).read_text()
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, without its yellow, which vanishes on paper.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#6B6B6B"
+SVG_DOTS_PER_INCH = 72
+"""SVG counts in typographic points."""
 
 
 @dataclass(frozen=True)
@@ -141,18 +143,29 @@ def settle(figure: Figure) -> None:
 
 def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     """The figure as PNG; the same bytes for the same figure."""
-    return _saved(figure, "png", dpi=dots_per_inch, metadata={"Software": None})
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    return _drawn(figure, FigureCanvasAgg(figure).print_png, dots_per_inch, {"Software": None})
 
 
 def svg(figure: Figure) -> bytes:
     """The figure as SVG; the same bytes for the same figure."""
-    return _saved(figure, "svg", metadata={"Date": None, "Creator": None})
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    return _drawn(
+        figure, FigureCanvasSVG(figure).print_svg, SVG_DOTS_PER_INCH, {"Date": None, "Creator": None}
+    )
 
 
-def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
-    target = io.BytesIO()
+def _drawn(figure: Figure, write: Any, dots_per_inch: float, metadata: dict[str, None]) -> bytes:
+    """What a canvas writes; savefig would draw everything twice, to find out what `settle` already knows."""
+    target, before = io.BytesIO(), figure.dpi
     with drawing():
-        figure.savefig(target, format=kind, **options)
+        figure.dpi = dots_per_inch
+        try:
+            write(target, metadata=metadata)
+        finally:
+            figure.dpi = before
     return target.getvalue()
 
 
