@@ -52,6 +52,14 @@ def soak() -> dict[str, Any]:
     return found | {"holds": found["passed"]}
 
 
+def cifar10_long() -> dict[str, Any]:
+    """PriViT against plans of the same counts on CIFAR-10, three seeds."""
+    from benchmarks.cifar10_small import LONG
+    from benchmarks.cifar10_small import main as run_seeds
+
+    return run_seeds(size=LONG)
+
+
 def _main_of(name: str) -> Callable[[], dict[str, Any]]:
     return lambda: importlib.import_module(f"benchmarks.{name}").main()
 
@@ -61,7 +69,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "search_step": search_step,
     "digits": _main_of("digits"),
     "agreement": _main_of("agreement"),
-    "cifar10_small": _main_of("cifar10_small"),
+    "cifar10_long": cifar10_long,
     "soak": soak,
 }
 

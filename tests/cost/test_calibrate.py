@@ -15,6 +15,7 @@ from privit.serve.ciphertexts import refill_of
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, probe
 from privit.serve.protocols import protocol
 from privit.serve.runtime import Simulator
+from privit.serve.slopes import fit_link
 
 OPERATIONS = {*PROBES, *WITH_COMPARISON} - set(WITH_COMPARISON.values())
 
@@ -111,3 +112,17 @@ def test_the_engine_still_costs_what_the_shipped_table_says() -> None:
             entry = fit_entry(name, samples, found.parties, "wall", 2)
             assert entry.sent_bytes[0] == pytest.approx(table.entry(name).sent_bytes[0], abs=1e-3)
             assert entry.rounds == table.entry(name).rounds
+
+
+def test_a_link_is_fitted_to_what_was_measured_and_never_negative() -> None:
+    table = Table("aby3", "spu", "", True, 0, 0, 1.0, {})
+    shapes = [(0.1, 400), (0.2, 300), (0.9, 250), (0.4, 420)]
+    found = [{"alone": a, "rounds": r, "seconds": 1.2 * a + 0.001 * r, "delayed": []} for a, r in shapes]
+    # 400 actions over a one-way delay of 10 and of 30 ms, each of which takes 1.1 of it.
+    found[0]["delayed"] = [found[0]["seconds"] + 400 * 1.1 * delay for delay in (0.01, 0.03)]
+    fitted = fit_link(table, found)
+    assert (fitted.program_factor, fitted.slope) == (pytest.approx(1.2), pytest.approx(1.1))
+    assert fitted.action_seconds == pytest.approx(0.001, rel=1e-3)
+    assert fitted.machine["between_processes_error"] < 1e-3
+    waiting = [f | {"seconds": 0.001 * f["rounds"]} for f in found]
+    assert fit_link(table, waiting).program_factor == 0

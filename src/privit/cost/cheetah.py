@@ -7,7 +7,7 @@ and state.cc). Everything else is linear in the number of values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from privit.cost.shapes import POLYNOMIAL, matmul_tiles
 from privit.cost.subject import Operation
@@ -48,9 +48,7 @@ class Cheetah:
 
     def cost(self, operation: Operation) -> Cost:
         """What one operation costs now, transfers' refills apart."""
-        return replace(self._parts(operation.name, operation.sizes), calls=1.0)
-
-    def _parts(self, name: str, sizes: tuple[int, ...]) -> Cost:
+        name, sizes = operation.name, operation.sizes
         if name.startswith("matmul"):
             return self._matmul(name, *sizes)
         if name == "max":

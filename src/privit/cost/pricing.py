@@ -184,12 +184,12 @@ class Pricer:
         return float(round(cost.most_bytes if self.price.unit == "bytes" else cost.most_rounds))
 
 
-_SCALARS = 6
+_SCALARS = 5
 
 
 def _vector(cost: Cost) -> np.ndarray:
-    traffic = (cost.seconds, cost.bytes_variance, cost.rounds_variance, cost.transfer_bytes)
-    return np.array((*cost.sent_bytes, *cost.rounds, *traffic, cost.seconds_error, cost.calls))
+    more = (cost.seconds, cost.bytes_variance, cost.rounds_variance, cost.transfer_bytes, cost.seconds_error)
+    return np.array((*cost.sent_bytes, *cost.rounds, *more))
 
 
 def _cost(vector: np.ndarray) -> Cost:

@@ -130,7 +130,6 @@ def _scaled(cost: Cost, by: float) -> Cost:
         by * cost.rounds_variance,
         by * cost.transfer_bytes,
         by * cost.seconds_error,
-        by * cost.calls,
     )
 
 

@@ -29,7 +29,7 @@ class Cost:
     """Bytes and send actions of each rank, computing seconds, and the variance of parts drawn at random.
 
     `transfer_bytes` are those of oblivious transfers, which have to be refilled now and then;
-    `seconds_error` is how far the seconds may be off, in seconds; `calls` are operations of the program.
+    `seconds_error` is how far the seconds may be off, in seconds.
     """
 
     sent_bytes: tuple[float, ...] = (0.0, 0.0)
@@ -39,7 +39,6 @@ class Cost:
     rounds_variance: float = 0.0
     transfer_bytes: float = 0.0
     seconds_error: float = 0.0
-    calls: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -50,7 +49,6 @@ class Cost:
             self.rounds_variance + other.rounds_variance,
             self.transfer_bytes + other.transfer_bytes,
             self.seconds_error + other.seconds_error,
-            self.calls + other.calls,
         )
 
     @property
@@ -96,9 +94,8 @@ class Entry:
 class Table:
     """All of a protocol's measurements; `engine` and `date` say what they are of.
 
-    In a program operations take `program_factor` of what they take alone, and each is read anew at every
-    query, in `call_seconds`. Between processes each send action takes `action_seconds` beyond what its
-    operation computes, and `slope` one-way delays of the network.
+    In a program between processes operations take `program_factor` of what they take alone, and each send
+    action `action_seconds` more, and `slope` one-way delays of the network.
     """
 
     protocol: str
@@ -113,7 +110,6 @@ class Table:
     ciphertexts: Mapping[str, Any] = field(default_factory=dict)
     action_seconds: float = 0.0
     program_factor: float = 1.0
-    call_seconds: float = 0.0
 
     def entry(self, name: str) -> Entry:
         """The measurements of one operation."""
@@ -137,13 +133,11 @@ class Table:
             times * entry.bytes_variance * size * size,
             times * entry.rounds_variance * steps[0],
             seconds_error=seconds * entry.seconds_error,
-            calls=times,
         )
 
     def compute_seconds(self, cost: Cost) -> float:
         """How long it takes between processes where the network takes no time."""
-        alone = self.program_factor * cost.seconds
-        return alone + self.call_seconds * cost.calls + self.action_seconds * cost.most_rounds
+        return self.program_factor * cost.seconds + self.action_seconds * cost.most_rounds
 
     def seconds(self, cost: Cost, where: Network) -> float:
         """How long it all takes over a network."""

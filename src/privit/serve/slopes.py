@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from privit.artifact import Preprocessing, Public, save_artifact
 from privit.cost.network import LOOPBACK, Network
 from privit.cost.spu import query_cost
-from privit.cost.table import Cost, Table, fit_error, fit_seconds
+from privit.cost.table import Cost, Table, fit_error
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.serve.bench import random_image, random_weights
-from privit.serve.compile import client_values, compile_program, server_values
 from privit.serve.measure import measure_queries
-from privit.serve.protocols import protocol
-from privit.serve.runtime import Simulator
 from privit.spec import Spec, vit_spec
 
 DELAYS_MS = (20.0, 60.0)
-REPEATS = 3
-LEAST_SECONDS = 1e-3
+REPEATS = 4
 DELAYED_REPEATS = 2
 VARIANCE = {"variance_low": 0.2, "variance_high": 3.0}
 SCORES = {"drop": 3.0, "peak": 4.0, "mean_exp": 2.0}
@@ -32,35 +29,34 @@ Subject = tuple[Spec, Plan, dict[str, float]]
 
 
 def measure_link(table: Table) -> Table:
-    """The table with what running between processes adds, fitted on models of its own.
-
-    In one process a query takes its operations alone and their number, each times a coefficient; between
-    processes so much more for each send action. Queries over two delays differ by the delay alone, whatever
-    they compute: that is the slope.
-    """
+    """The table with what running between processes adds, fitted on models of its own."""
     delays = [(Network(delay), DELAYED_REPEATS) for delay in DELAYS_MS]
     found = [_measured(subject, table, [] if i else delays) for i, subject in enumerate(subjects())]
-    made = [(f["alone"], float(f["calls"])) for f in found]
-    factor, call_seconds = _rounded(fit_seconds(made, [f["one_process"] for f in found]))
-    inside = [factor * f["alone"] + call_seconds * f["calls"] for f in found]
-    over = [max(f["seconds"] - i, LEAST_SECONDS) / f["rounds"] for f, i in zip(found, inside, strict=True)]
-    (action_seconds,) = _rounded((float(np.mean(over)),))
+    return fit_link(table, found)
+
+
+def fit_link(table: Table, found: Sequence[Mapping[str, Any]]) -> Table:
+    """The table with coefficients from such measurements.
+
+    A query between processes takes its operations alone and its send actions, each times a coefficient of at
+    least zero, fitted by relative error. The number of operations and the bytes as further terms predicted a
+    model left out of the fit no better. Queries over two delays differ by the delay alone, whatever they
+    compute: that is the slope.
+    """
+    features = [(float(f["alone"]), float(f["rounds"])) for f in found]
+    seconds = np.array([f["seconds"] for f in found])
+    fitted, _ = nnls(np.array(features) / seconds[:, None], np.ones(len(seconds)))
+    factor, action_seconds = (float(f"{c:.4g}") for c in fitted)
     one_way = (DELAYS_MS[1] - DELAYS_MS[0]) / 2e3
     near, far = found[0]["delayed"]
-    features = [(*m, float(f["rounds"])) for m, f in zip(made, found, strict=True)]
-    error = fit_error((factor, call_seconds, action_seconds), features, [f["seconds"] for f in found])
+    error = fit_error((factor, action_seconds), features, seconds.tolist())
     return replace(
         table,
         slope=round((far - near) / (found[0]["rounds"] * one_way), 3),
         program_factor=factor,
-        call_seconds=call_seconds,
         action_seconds=action_seconds,
-        machine={**table.machine, "between_processes": found, "between_processes_error": error},
+        machine={**table.machine, "between_processes": list(found), "between_processes_error": error},
     )
-
-
-def _rounded(coefficients: Sequence[float]) -> tuple[float, ...]:
-    return tuple(float(f"{c:.4g}") for c in coefficients)
 
 
 def subjects() -> Iterator[Subject]:
@@ -100,17 +96,10 @@ def _measured(subject: Subject, table: Table, delays: list[tuple[Network, int]])
     with tempfile.TemporaryDirectory(prefix="privit-link-") as folder:
         save_artifact(Path(folder), public, plan, weights)
         near, *far = measure_queries(Path(folder), table.protocol, [(LOOPBACK, REPEATS), *delays], pixels)
-    found = protocol(table.protocol)
-    program = compile_program(public, plan, found)
-    with Simulator(found) as simulator:
-        simulator.give(program.inputs, server_values(public, plan, weights) | client_values(public, pixels))
-        inside = min(simulator.run(program.executable).seconds for _ in range(REPEATS))
     alone: Cost = query_cost(table, spec, plan, ranges)
     return {
         "alone": round(alone.seconds, 4),
-        "calls": round(alone.calls),
         "rounds": near["rounds"],
-        "one_process": round(inside, 4),
         "seconds": round(min(near["query_seconds"]), 4),
         "delayed": [round(min(run["query_seconds"]), 4) for run in far],
     }
