@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 from privit.config import Budget, SearchConfig, budgets_problems, free_choices, spend
@@ -10,7 +11,7 @@ from privit.cost.ladder import below_floor
 from privit.cost.pricing import Price, Pricer, Unit
 from privit.plan import uniform_plan
 from privit.presets import Preset
-from privit.spec import KINDS, Spec
+from privit.spec import KINDS, Granularity, Spec
 from privit.sweep.methods import PLANNED, Method
 from privit.sweep.tables import COST_BUDGETS, SITE_BUDGETS, Table
 
@@ -99,8 +100,14 @@ def floor_problems(
 def floor(method: Method, search: SearchConfig, price: Price, spec: Spec) -> float:
     """What a method's cheapest plan costs at least: ranges, which shorten functions, are not known yet."""
     cheap = search.stand_in if method.route in PLANNED else search.stand_in | search.free
-    names = {kind: cheap[kind] if kind in method.kinds else search.exact[kind] for kind in KINDS}
-    plan = uniform_plan(spec, granularity=search.granularity, **names)
+    names = (cheap[kind] if kind in method.kinds else search.exact[kind] for kind in KINDS)
+    return _least_cost(spec, price, search.granularity, *names)
+
+
+@cache
+def _least_cost(spec: Spec, price: Price, granularity: Granularity, *names: str) -> float:
+    """What a plan of one operator for each kind costs in the best case; most methods ask for the same."""
+    plan = uniform_plan(spec, granularity=granularity, **dict(zip(KINDS, names, strict=True)))
     return min(Pricer(spec, price, ranges).cost(plan) for ranges in ({}, _narrowest(spec)))
 
 

@@ -58,7 +58,7 @@ class Cell:
         return f"cells/{self.experiment.name}/{self.method.name}/{self.budget.name}/seed-{self.seed}"
 
 
-UNTRAINED_SETTINGS = ("budgets", "granularity", "exact", "stand_in", "free", "price", "seed")
+UNTRAINED_SETTINGS = ("budgets", "granularity", "kinds", "exact", "stand_in", "free", "price", "seed")
 """What of a search's settings matters without training."""
 NO_BUDGET = Budget({}, "all")
 """Of a method that is one point."""
