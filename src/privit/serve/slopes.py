@@ -15,10 +15,11 @@ from privit.artifact import Preprocessing, Public, save_artifact
 from privit.cost.network import LOOPBACK, Network
 from privit.cost.spu import query_cost
 from privit.cost.table import Cost, Table, fit_error
-from privit.plan import Plan, plan_from_counts, uniform_plan
+from privit.operators import TABLE
+from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.serve.bench import random_image, random_weights
 from privit.serve.measure import measure_queries
-from privit.spec import Spec, vit_spec
+from privit.spec import KINDS, Granularity, Spec, sites, vit_spec
 
 DELAYS_MS = (20.0, 60.0)
 REPEATS = 4
@@ -73,10 +74,23 @@ def subjects() -> Iterator[Subject]:
     yield wide, _kept(wide, 5, 20), {}
     yield large, _kept(large, 6, 10), _ranges(large)
     yield large, _kept(large, 0, 0), _ranges(large)
+    long = vit_spec(12, 4, 32, 6, 2, classes=5, channels=1)
+    yield long, _kept(long, 2, 6), _ranges(long)
+    yield long, _every_operator(long), {}
+    yield deep, uniform_plan(deep), {}
 
 
 def _kept(spec: Spec, tokens: int, rows: int) -> Plan:
     return plan_from_counts(spec, [tokens] * spec.depth, [rows] * spec.depth)
+
+
+def _every_operator(spec: Spec) -> Plan:
+    """Every operator of the table somewhere, in turn."""
+    ids = {kind: [entry.id for entry in TABLE if entry.kind == kind] for kind in KINDS}
+    shapes = sites(spec, Granularity())
+    return plan_from_ids(
+        Granularity(), {kind: [np.resize(ids[kind], shape) for shape in shapes[kind]] for kind in KINDS}
+    )
 
 
 def _ranges(spec: Spec) -> dict[str, float]:
