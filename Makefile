@@ -21,7 +21,7 @@ lint: install
 	$(BIN)/mypy
 
 test: install lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup --durations 15
 
 # The longer "must hold" checks; writes docs/results/verify.json.
 verify: install

@@ -20,6 +20,13 @@ from privit.spec import Spec, vit_spec
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With two workers one has all tests of serving: they share a server, and run two parties themselves."""
+    for item in items:
+        if (Path(__file__).parent / "serve") in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("serve"))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of data beside the repository."""
