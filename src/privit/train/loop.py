@@ -169,7 +169,6 @@ class Loop:
 
     def _prepare(self, moments: dict[str, np.ndarray]) -> None:
         """Makes optimizer and wrappers anew for what is trained now, with the moments kept by name."""
-        self.accelerator.free_memory()
         optimizer = make_optimizer(self.stage.student, self.config, self.stage.switch_learning_rate)
         write_moments(optimizer, moments)
         self.plain_optimizer = optimizer
@@ -197,7 +196,10 @@ class Loop:
         self._save(record)
         if changed:
             self._unwrap()
-            self._prepare(read_moments(self.plain_optimizer))
+            moments = read_moments(self.plain_optimizer)
+            # It walks through all of Python's objects, so only where there is something to free.
+            self.accelerator.free_memory()
+            self._prepare(moments)
         return record
 
     def _check_finite(self, losses: Tensor) -> None:
