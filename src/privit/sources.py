@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -130,25 +127,15 @@ def find_sources(name: str) -> Sources:
 
 
 def _digits() -> Sources:
-    table = _digits_table()
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingExtra("scikit-learn", "data") from error
+    bunch = load_digits()
     # scikit-learn keeps the 17 grey levels 0..16 as floats.
-    images = table[:, :-1].reshape(-1, 8, 8)
-    array = np.round(images * (255 / images.max())).astype(np.uint8)
-    return Sources({"train": ArraySource(array, table[:, -1].astype(np.int64))}, tuple("0123456789"))
-
-
-@cache
-def _digits_table() -> np.ndarray:
-    """A row per image: 64 grey levels and the digit, from the file that comes with scikit-learn.
-
-    `load_digits` reads the same file, but importing scikit-learn takes longer than all that is done with it.
-    """
-    found = importlib.util.find_spec("sklearn")
-    if found is None or not found.submodule_search_locations:
-        raise MissingExtra("scikit-learn", "data")
-    file = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(file, "rt") as rows:
-        return np.loadtxt(rows, delimiter=",")
+    array = np.round(bunch.images * (255 / bunch.images.max())).astype(np.uint8)
+    source = ArraySource(array, bunch.target.astype(np.int64))
+    return Sources({"train": source}, tuple(str(name) for name in bunch.target_names))
 
 
 def _folder(folder: Path) -> Sources:
