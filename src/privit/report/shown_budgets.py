@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from privit.report.cells import AXES, Allowance, Cell, Point, by_method
-from privit.report.document import Item, Text
+from privit.report.cells import Allowance, Cell, Point, by_method
+from privit.report.document import Item, Text, listed
 from privit.report.fronts import cheapest_as_good
 from privit.report.shown_fronts import View
 from privit.report.tables import Column, Table
 
-COMPARED = ("rounds", "sent_bytes", "seconds_lan", "seconds_wan")
+COMPARED = {
+    "rounds": "fewer rounds",
+    "sent_bytes": "fewer bytes",
+    "seconds_lan": "less LAN time",
+    "seconds_wan": "less WAN time",
+}
 
 
 def show_budgets(view: View) -> Iterator[Item]:
@@ -48,9 +53,13 @@ def _spent(view: View) -> Iterator[Item]:
         "estimated for the exported model, whose ranges fine-tuning may have changed. Last: seeds above it."
     )
     yield Table(f"{view.slug}-spent", caption, columns, rows)
-    if dear := [row for row in rows if row[-1]]:
-        names = "; ".join(f"{row[0]} {row[1]} ({row[-1]})" for row in dear)
-        yield Text((f"Above their budget after fine-tuning (seeds): {names}.",), "behind")
+    dear: dict[str, list[str]] = {}
+    for label, budget, *_, seeds in rows:
+        if seeds:
+            dear.setdefault(label, []).append(f"{budget} ({seeds})")
+    if dear:
+        yield Text(("Above their budget in the end, and in how many seeds:",), "behind")
+        yield listed((f"{label}: {', '.join(budgets)}" for label, budgets in dear.items()), "behind")
 
 
 def _said(allowance: Allowance | None) -> str:
@@ -90,12 +99,12 @@ def _equal_accuracy(view: View) -> Iterator[Item]:
         Column("in cost"),
         Column("its budget"),
         Column("accuracy", "percent"),
-        *(Column(f"{AXES[axis]}, times fewer", "times") for axis in axes),
+        *(Column(COMPARED[axis], "times") for axis in axes),
     )
     caption = (
         "What equal accuracy costs: for each model with a budget in sites, the cheapest with a budget in "
-        "cost whose mean accuracy is no lower than its mean less its deviation over seeds. Below 1 the "
-        "budget in cost is dearer; none: no model with a budget in cost is as accurate."
+        "cost whose mean accuracy is no lower than its mean less its deviation over seeds. Last, how "
+        "many times less it costs; below 1 it costs more. None: no model with a budget in cost is as accurate."
     )
     yield Table(f"{view.slug}-equal-accuracy", caption, columns, tuple(rows))
 

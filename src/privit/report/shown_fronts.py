@@ -53,10 +53,17 @@ class View:
 def show_front(view: View) -> Iterator[Item]:
     """What the fronts say, then a picture per cost."""
     yield from _verdicts(view)
-    # What the budgets are given in comes first.
-    for axis in sorted(FRONT_AXES, key=lambda axis: axis not in view.priced):
+    for axis in _in_order(view):
         if any(point.cost(axis) for point in view.points):
             yield _picture(view, axis, f"Accuracy against {AXES[axis]}", per_method=True)
+
+
+def _in_order(view: View) -> list[str]:
+    """The axes as they are shown: what budgets are given in first, seconds with their other network."""
+    seconds = any(axis.startswith("seconds") for axis in view.priced)
+    near = [axis for axis in FRONT_AXES if seconds and axis.startswith("seconds")]
+    first = [axis for axis in view.priced if axis in FRONT_AXES]
+    return list(dict.fromkeys([*first, *near, *FRONT_AXES]))
 
 
 def show_softmax(view: View) -> Iterator[Item]:

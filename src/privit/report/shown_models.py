@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from privit.report.cells import AXES, Measured, Point, spread
+from privit.report.cells import AXES, Measured, Point, by_method, spread
 from privit.report.document import Item, Picture
 from privit.report.figures.breakdown import draw_breakdown
 from privit.report.figures.classes import draw_classes
@@ -167,7 +167,7 @@ def _layers(view: View, found: Sequence[Point], name: str, budget: str) -> Pictu
         for label, counts in methods.items()
     )
     caption = f"Exact sites that each layer keeps at {budget}, mean over seeds."
-    return Picture(name, alt, caption, draw_layers(kept, found[0].first.granularity))
+    return Picture(name, alt, caption, draw_layers(kept, found[0].first.granularity, by_method(view.points)))
 
 
 def _class_losses(point: Point) -> list[list[float]]:

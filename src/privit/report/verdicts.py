@@ -11,6 +11,8 @@ from privit.report.fronts import SAME_COST, Lead, leads, leads_at_equal_gelus
 
 REFERENCES = ("dense", "teacher")
 """Methods that nobody competes with: the untouched model."""
+PROSE = {"seconds_lan": "LAN seconds", "seconds_wan": "WAN seconds"}
+"""Axes whose name has a comma, which a sentence has enough of."""
 ONE_KIND = ("snl",)
 """Methods that keep every softmax, so that their front ends at the cost of those."""
 HOW = (
@@ -60,7 +62,7 @@ class Verdict:
     @property
     def by(self) -> str:
         """What is held equal."""
-        return "equal GELUs" if self.equal_gelus else AXES[self.axis]
+        return "equal GELUs" if self.equal_gelus else PROSE.get(self.axis, AXES[self.axis])
 
     @property
     def said(self) -> str:

@@ -28,4 +28,7 @@ def grouped_bars(axes: Axes, heights: Mapping[str, Sequence[float]], look: Mappi
             edgecolor="white",
             linewidth=0.5,
         )
+    highest = max((value for values in heights.values() for value in values), default=0.0)
+    # With nothing but zeros matplotlib would put the axis in the middle, and negative counts below it.
+    axes.set_ylim(0, 1.05 * highest or 1.0)
     axes.grid(visible=False, axis="x")

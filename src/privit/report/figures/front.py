@@ -45,7 +45,7 @@ def draw_front(
 
         figure = new_figure(6.4, 3.9 + legend_rows(len(methods) + len(published)))
         axes = figure.add_subplot()
-        look = looks([*methods, *(series.method for series in published)])
+        look = looks(methods, (series.method for series in published))
         costs: list[float] = []
         sideways = _sideways(methods, axis)
         for label, found in methods.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from privit.report.figures.bars import grouped_bars
@@ -15,11 +15,16 @@ NAMES = {"gelu": "GELU", "softmax": "softmax"}
 PANEL_HEIGHT = 2.4
 
 
-def draw_layers(kept: Mapping[str, Mapping[str, Sequence[float]]], units: Mapping[str, str]) -> Figure:
-    """`kept` is kind, then label, then mean count per layer; `units` say what a site of a kind is."""
+def draw_layers(
+    kept: Mapping[str, Mapping[str, Sequence[float]]], units: Mapping[str, str], known: Iterable[str] = ()
+) -> Figure:
+    """`kept` is kind, then label, then mean count per layer; `units` say what a site of a kind is.
+
+    `known` are the labels of all pictures of an experiment, so that a method looks the same in each.
+    """
     with drawing():
         labels = list(dict.fromkeys(label for found in kept.values() for label in found))
-        look = looks(labels)
+        look = looks(known, labels)
         figure = new_figure(6.8, PANEL_HEIGHT * len(kept) + 0.4 + legend_rows(len(labels)))
         panels = figure.subplots(len(kept), 1, squeeze=False)[:, 0]
         for axes, (kind, found) in zip(panels, kept.items(), strict=True):

@@ -64,11 +64,18 @@ _KNOWN = {
 }
 
 
-def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """A look for each label, none twice while there are enough; well-known methods keep theirs."""
-    found: dict[str, Look] = {}
-    waiting = []
-    for label in dict.fromkeys(labels):
+def looks(labels: Iterable[str], later: Iterable[str] = ()) -> dict[str, Look]:
+    """A look for each label, none twice while there are enough; well-known methods keep theirs.
+
+    Those that come `later` take what is left: the first ones look the same with and without them.
+    """
+    found = _looks(dict.fromkeys(labels), {})
+    return _looks([label for label in dict.fromkeys(later) if label not in found], found)
+
+
+def _looks(labels: Iterable[str], given: dict[str, Look]) -> dict[str, Look]:
+    found, waiting = dict(given), []
+    for label in labels:
         known = _KNOWN.get(label)
         if known is not None and _CYCLE[known] not in found.values():
             found[label] = _CYCLE[known]
