@@ -112,7 +112,11 @@ MODELS = {
     "digits": Model((3, 4, 5), _digits_runs, _digits_settings),
     "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings),
     "deit": Model(
-        (0,), _deit_runs, _deit_settings, (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"), ("2",)
+        (0,),
+        _deit_runs,
+        _deit_settings,
+        (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"),
+        ("2", "2.4"),
     ),
 }
 
