@@ -104,7 +104,7 @@ def _equal_accuracy(view: View) -> Iterator[Item]:
     caption = (
         "What equal accuracy costs: for each model with a budget in sites, the cheapest with a budget in "
         "cost whose mean accuracy is no lower than its mean less its deviation over seeds. Last, how "
-        "many times less it costs; below 1 it costs more. None: no model with a budget in cost is as accurate."
+        "many times less it costs; below 1 it costs more. None: no model with a budget in cost is as good."
     )
     yield Table(f"{view.slug}-equal-accuracy", caption, columns, tuple(rows))
 
