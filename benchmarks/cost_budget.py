@@ -34,6 +34,7 @@ from privit.cost.pricing import Price
 from privit.cost.spu import estimate_spu
 from privit.presets import DIGITS_MODEL, preset
 from privit.runs import load_run, write_text
+from privit.serve.measure import measure_queries
 from privit.train.finetune import export, finetune
 from privit.train.fit import FitConfig
 from privit.train.search import search
@@ -159,9 +160,13 @@ def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = Non
         folder.mkdir(parents=True, exist_ok=True)
         export(tuned, folder / "artifact")
         write_text(notes, json.dumps(_costs(folder / "artifact")) + "\n")
+    timed = folder / "wan.json"
+    if not timed.is_file():
+        (run,) = measure_queries(folder / "artifact", PRICE.protocol, [(PRICE.network, 1)])
+        write_text(timed, json.dumps({"wan_seconds": run["seconds"]}) + "\n")
     found, result = load_run(searched).result() or {}, load_run(tuned).result() or {}
     figures = {key: result[key] for key in ("accuracy", "validation_accuracy", "kept")}
-    figures |= json.loads(notes.read_text())
+    figures |= json.loads(notes.read_text()) | json.loads(timed.read_text())
     figures["epochs"] = {"search": found["epochs"], "finetune": result["epochs"]}
     if budget:
         figures |= {key: found["budgets"][budget][key] for key in ("budget_cost", "predicted_cost")}
@@ -179,6 +184,10 @@ def _costs(artifact: Path) -> dict[str, Any]:
     return {"predicted": predicted, "measured": measured(artifact, vars(PRICE))["measured"]}
 
 
+def _deviation(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
 def summarize(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over seeds, and for each arm how it compares with `sites`."""
     rows: dict[str, Any] = {}
@@ -186,13 +195,15 @@ def summarize(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
         cells = [seed["arms"][arm] for seed in seeds]
         first = [seed["arms"]["sites"] for seed in seeds]
         gains = [c["accuracy"] - f["accuracy"] for c, f in zip(cells, first, strict=True)]
-        spread = statistics.stdev([f["accuracy"] for f in first]) if len(first) > 1 else 0.0
+        spread = _deviation([f["accuracy"] for f in first])
         rows[arm] = {
             "validation_accuracy": statistics.mean(c["validation_accuracy"] for c in cells),
             "accuracy": statistics.mean(c["accuracy"] for c in cells),
             "rounds": statistics.mean(c["measured"]["rounds"] for c in cells),
             "sent_bytes": statistics.mean(c["measured"]["sent_bytes"] for c in cells),
-            "wan_seconds": statistics.mean(c["predicted"]["seconds"] for c in cells),
+            "wan_seconds": statistics.mean(c["wan_seconds"] for c in cells),
+            "predicted_wan_seconds": statistics.mean(c["predicted"]["seconds"] for c in cells),
+            "accuracy_deviation": _deviation([c["accuracy"] for c in cells]),
             "accuracy_gained": statistics.mean(gains),
             "spread_of_sites": spread,
             "fewer_rounds": [
@@ -220,33 +231,54 @@ def summarize(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+FAMILIES = {
+    "sites": ("#D55E00", "s", "budget in sites: PriViT, 10 % + 10 %"),
+    "sites-fitted": ("#E69F00", "^", "budget in sites, fitted stand-ins"),
+    "untrained": ("#0072B2", "o", "budget in WAN seconds, chosen without training"),
+    "cost": ("#009E73", "D", "budget in WAN seconds, searched"),
+}
+PANELS = (
+    ("rounds", "rounds", 1.0),
+    ("sent_bytes", "MB that one party sends", 1e6),
+    ("wan_seconds", "seconds over the WAN, measured", 1.0),
+)
+
+
+def _family(arm: str) -> str:
+    return arm if arm in FAMILIES else arm.rpartition("-")[0]
+
+
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Accuracy against rounds, bytes and WAN seconds, a row of panels for each model."""
+    """Accuracy against rounds, bytes and measured WAN seconds, a row of panels for each model."""
     from matplotlib.figure import Figure
 
     names = [name for name in MODELS if name in results]
-    figure = Figure(figsize=(10, 3.2 * len(names)), layout="constrained")
-    panels = figure.subplots(len(names), 3, squeeze=False)
-    colours = {"sites": "#D55E00", "sites-fitted": "#E69F00", "untrained": "#0072B2", "cost": "#009E73"}
+    figure = Figure(figsize=(10, 3.2 * len(names) + 0.6), layout="constrained")
+    panels = figure.subplots(len(names), len(PANELS), squeeze=False)
     for row, name in zip(panels, names, strict=True):
-        for axes, (key, label, unit) in zip(
-            row,
-            (("rounds", "rounds", 1.0), ("sent_bytes", "MB", 1e6), ("wan_seconds", "WAN seconds", 1.0)),
-            strict=True,
-        ):
-            shown: set[str] = set()
-            for arm, figures in results[name]["arms"].items():
-                family = arm if arm in colours else arm.split("-")[0]
-                axes.scatter(
-                    figures[key] / unit,
-                    100 * figures["accuracy"],
-                    color=colours[family],
-                    label=None if family in shown else family,
+        arms = results[name]["arms"]
+        for axes, (key, label, unit) in zip(row, PANELS, strict=True):
+            for family, (colour, marker, shown) in FAMILIES.items():
+                found = [figures for arm, figures in arms.items() if _family(arm) == family]
+                axes.errorbar(
+                    [f[key] / unit for f in found],
+                    [100 * f["accuracy"] for f in found],
+                    [100 * f["accuracy_deviation"] for f in found],
+                    fmt=marker,
+                    color=colour,
+                    capsize=3,
+                    label=shown if found else None,
                 )
-                shown.add(family)
             axes.axhline(100 * results[name]["teacher"], color="grey", linestyle=":", linewidth=1)
-            axes.set(xlabel=label, ylabel="accuracy, %", title=name)
-        row[0].legend(fontsize=8)
+            axes.set_xlim(left=0)
+            axes.set(xlabel=label, title=name)
+        row[0].set_ylabel("accuracy, %")
+    handles = {
+        text: handle
+        for axes in figure.axes
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=8)
     figure.savefig(path, dpi=130)
 
 
