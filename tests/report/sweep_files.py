@@ -210,7 +210,8 @@ def full_sweep(root: Path) -> Path:
 
 def _compare(files: SweepFiles, seed: int, costs: tuple[str, ...] = SPU_FIGURES) -> None:
     def cell(method: str, budget: tuple[int, int] | None, accuracy: float) -> None:
-        files.cell("pareto", method, budget, seed, accuracy, cost=some_costs(budget, costs))
+        measured: dict[str, Any] = {} if costs == SPU_FIGURES else {"measured": {}}
+        files.cell("pareto", method, budget, seed, accuracy, cost=some_costs(budget, costs), **measured)
 
     noise = 0.004 * seed
     for i, budget in enumerate(BUDGETS):

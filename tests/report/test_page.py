@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from run_files import write_line, write_run
+from run_files import write_run
 from sweep_files import SweepFiles
 
 from privit.cli import main
@@ -108,8 +108,10 @@ def test_a_report_is_written_beside_the_runs(tmp_path: Path, capsys):
 
 
 def test_the_switch_is_there_only_if_there_is_something_to_switch(tmp_path: Path):
-    write_line(tmp_path, 0, 0.95)
-    found = gather(tmp_path, FAST)
+    files = SweepFiles(tmp_path)
+    files.experiment("gelu", ["gelu"], "fig:GELU_plot")
+    files.cell("gelu", "privit-g", (4, 8), 0, 0.9, measured={})
+    found = gather(files.finish(), FAST)
     pages = [render_page(build(found, published), lambda name: b"<svg/>") for published in (True, False)]
     assert ['id="published"' in page for page in pages] == [True, False]
     assert 'id="published" checked' not in pages[0]
