@@ -159,5 +159,5 @@ def _folded(title: str, inner: str) -> str:
 def _cell(tag: str, text: str, numeric: bool, best: bool = False) -> str:
     kind = ' class="number"' if numeric else ""
     scope = ' scope="col"' if tag == "th" else ""
-    shown = f"<strong>{escape(text)}</strong>" if best else escape(text)
+    shown = f"<strong>{_prose(text)}</strong>" if best else _prose(text)
     return f"<{tag}{scope}{kind}>{shown}</{tag}>"

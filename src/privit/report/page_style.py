@@ -64,7 +64,8 @@ summary { cursor: pointer; color: var(--soft); font: .9rem system-ui, "Liberatio
   main, header, footer { max-width: none; padding: 0; }
   details::details-content { content-visibility: visible; display: block; }
   figure, tr { break-inside: avoid; } h2 { break-after: avoid; margin-top: 1.5rem; }
-  .pictures { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; } table { font-size: 8.5pt; }
-  td.number { white-space: normal; } a { color: inherit; text-decoration: none; }
+  .pictures { grid-template-columns: 1fr 1fr; } .scroll { overflow: visible; } table { font-size: 7.5pt; }
+  th, td { padding-right: .4rem; } td, td:last-child:not(.number) { white-space: normal; min-width: 0; }
+  a { color: inherit; text-decoration: none; }
 }
 """
