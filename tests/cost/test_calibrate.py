@@ -88,14 +88,14 @@ def test_refills_are_counted_by_stream_whether_they_come_together_or_in_turn(run
     assert found["transfer_bytes_per_refill"] == 4 * 1_382_656 / 2
 
 
-def test_a_shipped_table_is_of_one_run_on_an_idle_machine_and_knows_its_link() -> None:
+def test_a_shipped_table_is_of_an_idle_machine_and_knows_its_link() -> None:
     for name in PROTOCOLS:
         table = shipped_table(name)
         assert table.machine["clock"] == "wall"
         assert "not_from_one_run" not in table.machine
         assert 0.8 < table.slope < 1.6
         assert 0 < table.action_seconds < 5e-3
-        assert 0.7 < table.program_factor < 1.5
+        assert 0.7 < table.program_factor < 2
         assert table.machine["between_processes_error"] < 0.15
 
 

@@ -150,8 +150,7 @@ class Cheetah:
             responses = made["matmul_single_bytes"] + made["matmul_coefficient_bytes"] * rows * columns
         else:
             responses = tiles.responses * made["matmul_response_bytes"]
-        features = (1.0, tiles.requests, tiles.responses, tiles.products, tiles.blocks)
-        seconds = sum(c * f for c, f in zip(made["matmul_seconds"], features, strict=True))
+        seconds = sum(c * f for c, f in zip(made["matmul_seconds"], tiles.work(), strict=True))
         # The left factor is the client's share or picture, the right one the server's.
         sent = [responses, requests] if tiles.left_encrypted else [requests, responses]
         steps = [tiles.responses, tiles.requests][:: 1 if tiles.left_encrypted else -1]

@@ -42,7 +42,8 @@ class Tiles(NamedTuple):
     """How CHEETAH cuts a matrix product into ciphertexts.
 
     `requests` are sent by the party that encrypts, `responses` by the other; a single response
-    is sent without the coefficients that nobody reads. `blocks` products of ciphertexts are packed.
+    is sent without the coefficients that nobody reads. `blocks` products of ciphertexts are packed, which
+    takes `rotations` of a ciphertext.
     """
 
     requests: int
@@ -51,6 +52,12 @@ class Tiles(NamedTuple):
     blocks: int
     left_encrypted: bool
     single: bool
+    rotations: int = 0
+
+    def work(self) -> tuple[float, ...]:
+        """What the time of a product is fitted on."""
+        counts = (self.requests, self.responses, self.products, self.blocks, self.rotations)
+        return (1.0, *(float(count) for count in counts))
 
 
 @cache
@@ -73,7 +80,7 @@ def matmul_tiles(rows: int, inner: int, columns: int) -> Tiles:
                 left = row_blocks <= column_blocks
                 best, chosen = (
                     price,
-                    Tiles(requests, responses, blocks * inner_blocks, blocks, left, False),
+                    Tiles(requests, responses, blocks * inner_blocks, blocks, left, False, rotations),
                 )
             depth *= 2
     return chosen

@@ -11,6 +11,7 @@ import numpy as np
 from privit.cost.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
 from privit.cost.shapes import matmul_tiles
 from privit.cost.table import Entry, fit, fit_error, fit_seconds
+from privit.serve.fitting import fit_shares
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.runtime import Simulator
 
@@ -158,11 +159,9 @@ def _matmul_ciphertexts(least: dict[str, list[Sample]], truncation: Entry, secon
             single.append((1.0, float(rows * columns), rest[answering]))
         else:
             full.append(rest[answering] / tiles.responses)
-        features.append(
-            (1.0, float(tiles.requests), float(tiles.responses), float(tiles.products), float(tiles.blocks))
-        )
+        features.append(tiles.work())
         times.append(seconds(sample))
-    coefficients = list(fit_seconds(features, times))
+    coefficients = [float(f"{c:.6g}") for c in fit_shares(features, times)]
     intercept, slope = fit([s[:2] for s in single], [s[2] for s in single])
     return {
         "matmul_request_bytes": round(float(np.median(requests)), 1),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from privit.artifact import Preprocessing, Public, save_artifact
 from privit.cost.network import LOOPBACK, Network
@@ -18,6 +17,7 @@ from privit.cost.table import Cost, Table, fit_error
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.serve.bench import random_image, random_weights
+from privit.serve.fitting import fit_shares
 from privit.serve.measure import measure_queries
 from privit.spec import KINDS, Granularity, Spec, sites, vit_spec
 
@@ -45,12 +45,11 @@ def fit_link(table: Table, found: Sequence[Mapping[str, Any]]) -> Table:
     compute: that is the slope.
     """
     features = [(float(f["alone"]), float(f["rounds"])) for f in found]
-    seconds = np.array([f["seconds"] for f in found])
-    fitted, _ = nnls(np.array(features) / seconds[:, None], np.ones(len(seconds)))
-    factor, action_seconds = (float(f"{c:.4g}") for c in fitted)
+    seconds = [float(f["seconds"]) for f in found]
+    factor, action_seconds = (float(f"{c:.4g}") for c in fit_shares(features, seconds))
     one_way = (DELAYS_MS[1] - DELAYS_MS[0]) / 2e3
     near, far = found[0]["delayed"]
-    error = fit_error((factor, action_seconds), features, seconds.tolist())
+    error = fit_error((factor, action_seconds), features, seconds)
     return replace(
         table,
         slope=round((far - near) / (found[0]["rounds"] * one_way), 3),
