@@ -27,17 +27,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from privit.artifact import load_artifact
+import numpy as np
+
+from privit.artifact import Public, load_artifact, save_artifact
 from privit.cli.budgeting import FITTED, measured
 from privit.config import FinetuneConfig, SearchConfig, free_choices, spend
 from privit.cost.pricing import Price
 from privit.cost.spu import estimate_spu
+from privit.data import preprocess_split
+from privit.errors import RequestError
+from privit.plan import all_weight_shapes
 from privit.presets import DIGITS_MODEL, preset
 from privit.runs import load_run, write_text
 from privit.serve.measure import measure_queries
 from privit.train.finetune import export, finetune
 from privit.train.fit import FitConfig
+from privit.train.ranges import measure_ranges
 from privit.train.search import search
+from privit.train.stages import read_model
 from privit.train.teacher import train_teacher
 from privit.train.training_free import TrainingFreeConfig, fitted_start, search_without_training
 
@@ -48,6 +55,7 @@ FIGURE = RESULT.with_suffix(".png")
 PRICE = Price("seconds", "semi2k-benchmark", "wan")
 FACTORS = {"1.6": 1.6, "2": 2.0, "2.4": 2.4}
 ROUNDS_MUST = 1.5
+RANGE_IMAGES = 256
 
 
 @dataclass(frozen=True)
@@ -158,8 +166,8 @@ def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = Non
     notes = folder / "cost.json"
     if not notes.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        export(tuned, folder / "artifact")
-        write_text(notes, json.dumps(_costs(folder / "artifact")) + "\n")
+        refused = _exported(tuned, folder / "artifact")
+        write_text(notes, json.dumps(_costs(folder / "artifact") | {"export_refused": refused}) + "\n")
     timed = folder / "wan.json"
     if not timed.is_file():
         (run,) = measure_queries(folder / "artifact", PRICE.protocol, [(PRICE.network, 1)])
@@ -171,6 +179,23 @@ def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = Non
     if budget:
         figures |= {key: found["budgets"][budget][key] for key in ("budget_cost", "predicted_cost")}
     return figures
+
+
+def _exported(tuned: Path, folder: Path) -> str:
+    """Exports a model; where its values are too large to be served, its program alone, and says why."""
+    try:
+        export(tuned, folder)
+        return ""
+    except RequestError as error:
+        model = read_model(load_run(tuned))
+        subject, student = model.subject, model.student()
+        validation = subject.load().validation
+        count = np.arange(min(len(validation), RANGE_IMAGES))
+        ranges = measure_ranges(student, preprocess_split(validation, subject.preprocessing, count))
+        public = Public(subject.spec, subject.preprocessing, tuple(subject.class_names), ranges)
+        shapes = all_weight_shapes(subject.spec, model.plan)
+        save_artifact(folder, public, model.plan, {name: student.weights()[name] for name in shapes})
+        return error.message
 
 
 def _costs(artifact: Path) -> dict[str, Any]:
