@@ -119,7 +119,7 @@ def _deit_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
 DEIT_RUNS = ROOT / "runs" / "fitted"
 MODELS = {
     "digits": Model((3, 4, 5), _digits_runs, _digits_settings),
-    "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings),
+    "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings, factors=("2", "2.4")),
     "deit": Model(
         (0,),
         _deit_runs,
