@@ -12,6 +12,7 @@ each student:
     bench       bytes and rounds on SEMI2K next to dense and dense-rewritten, one run
     simulated   100 test images on SEMI2K: accuracy, and agreement with plaintext (not private: a benchmark)
     private     3 test images between two processes on CHEETAH
+    private3    3 test images between three processes on ABY3
 Each part of each student is kept as it is finished, so that an interrupted command goes on.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,16 +158,16 @@ def simulated_part(student: str, folder: Path) -> dict[str, Any]:
     )
 
 
-def private_part(student: str, folder: Path) -> dict[str, Any]:
-    """Accuracy, agreement and seconds between two real processes."""
+def private_part(student: str, folder: Path, protocol: str = "cheetah") -> dict[str, Any]:
+    """Accuracy, agreement and seconds between real processes."""
     from privit.serve.private import evaluate_private
 
     return evaluate_private(
         folder,
         images=PRIVATE_IMAGES,
-        protocol="cheetah",
-        record=folder.with_suffix(".private.jsonl"),
-        progress=lambda done, asked: print(f"{student}: {done} of {asked} private", flush=True),
+        protocol=protocol,
+        record=folder.with_suffix(f".{protocol}.jsonl"),
+        progress=lambda done, asked: print(f"{student}: {done} of {asked} on {protocol}", flush=True),
     )
 
 
@@ -176,6 +178,7 @@ PARTS: dict[str, Callable[[str, Path], dict[str, Any]]] = {
     "bench": bench_part,
     "simulated": simulated_part,
     "private": private_part,
+    "private3": partial(private_part, protocol="aby3"),
 }
 
 
@@ -212,6 +215,8 @@ def summarize() -> dict[str, Any]:
     for student in STUDENTS:
         parts = {part: ARTIFACTS / f"{student}.{part}.json" for part in PARTS}
         found = {part: json.loads(path.read_text()) for part, path in parts.items() if path.is_file()}
+        for figures in found.values():
+            figures.pop("data", None)  # a folder of this machine
         if found:
             result["students"][student] = found
     RESULT.parent.mkdir(parents=True, exist_ok=True)
