@@ -159,17 +159,6 @@ def fit(features: Sequence[tuple[float, ...]], values: Sequence[float]) -> tuple
     return tuple(0.0 if abs(c) < 1e-7 else float(f"{c:.6g}") for c in found)
 
 
-def fit_seconds(features: Sequence[tuple[float, ...]], values: Sequence[float]) -> tuple[float, ...]:
-    """Like `fit`, with no coefficient below zero: more work never takes less time."""
-    kept = list(range(len(features[0])))
-    while True:
-        found = dict(zip(kept, fit([tuple(f[i] for i in kept) for f in features], values), strict=True))
-        lowest = min(found, key=lambda i: found[i])
-        if found[lowest] >= 0 or len(kept) == 1:
-            return tuple(max(found.get(i, 0.0), 0.0) for i in range(len(features[0])))
-        kept.remove(lowest)
-
-
 def fit_error(
     coefficients: Sequence[float], features: Sequence[tuple[float, ...]], values: Sequence[float]
 ) -> float:

@@ -15,9 +15,10 @@ from typing import Literal
 import numpy as np
 
 from privit.cost.shapes import round_features, second_features, traffic_features
-from privit.cost.table import Entry, Table, fit, fit_error, fit_seconds, read_table, save_table
+from privit.cost.table import Entry, Table, fit, fit_error, read_table, save_table
 from privit.errors import RequestError
 from privit.serve.ciphertexts import REFILL, fit_ciphertexts, measure_refill
+from privit.serve.fitting import fit_seconds
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, probe, typical
 from privit.serve.protocols import Protocol, protocol
 from privit.serve.runtime import Simulator

@@ -10,8 +10,8 @@ import numpy as np
 
 from privit.cost.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
 from privit.cost.shapes import matmul_tiles
-from privit.cost.table import Entry, fit, fit_error, fit_seconds
-from privit.serve.fitting import fit_shares
+from privit.cost.table import Entry, fit, fit_error
+from privit.serve.fitting import fit_seconds
 from privit.serve.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.runtime import Simulator
 
@@ -161,7 +161,7 @@ def _matmul_ciphertexts(least: dict[str, list[Sample]], truncation: Entry, secon
             full.append(rest[answering] / tiles.responses)
         features.append(tiles.work())
         times.append(seconds(sample))
-    coefficients = [float(f"{c:.6g}") for c in fit_shares(features, times)]
+    coefficients = list(fit_seconds(features, times))
     intercept, slope = fit([s[:2] for s in single], [s[2] for s in single])
     return {
         "matmul_request_bytes": round(float(np.median(requests)), 1),

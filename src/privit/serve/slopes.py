@@ -17,7 +17,7 @@ from privit.cost.table import Cost, Table, fit_error
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.serve.bench import random_image, random_weights
-from privit.serve.fitting import fit_shares
+from privit.serve.fitting import fit_seconds
 from privit.serve.measure import measure_queries
 from privit.spec import KINDS, Granularity, Spec, sites, vit_spec
 
@@ -46,7 +46,7 @@ def fit_link(table: Table, found: Sequence[Mapping[str, Any]]) -> Table:
     """
     features = [(float(f["alone"]), float(f["rounds"])) for f in found]
     seconds = [float(f["seconds"]) for f in found]
-    factor, action_seconds = (float(f"{c:.4g}") for c in fit_shares(features, seconds))
+    factor, action_seconds = (float(f"{c:.4g}") for c in fit_seconds(features, seconds))
     one_way = (DELAYS_MS[1] - DELAYS_MS[0]) / 2e3
     near, far = found[0]["delayed"]
     error = fit_error((factor, action_seconds), features, seconds)
