@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from privit.artifact import Public, load_artifact, save_artifact
-from privit.cli.budgeting import FITTED, measured
+from privit.cli.budgeting import FITTED
 from privit.config import FinetuneConfig, SearchConfig, free_choices, spend
 from privit.cost.pricing import Price
 from privit.cost.spu import estimate_spu
@@ -39,6 +39,7 @@ from privit.errors import RequestError
 from privit.plan import all_weight_shapes
 from privit.presets import DIGITS_MODEL, preset
 from privit.runs import load_run, write_text
+from privit.serve.bench import bench
 from privit.serve.measure import measure_queries
 from privit.train.finetune import export, finetune
 from privit.train.fit import FitConfig
@@ -206,7 +207,8 @@ def _costs(artifact: Path) -> dict[str, Any]:
     predicted = {key: found[key] for key in ("sent_bytes", "rounds", "seconds")} | {
         "lan_seconds": lan["seconds"]
     }
-    return {"predicted": predicted, "measured": measured(artifact, vars(PRICE))["measured"]}
+    counted = bench(artifact, protocol=PRICE.protocol)
+    return {"predicted": predicted, "measured": {key: counted[key] for key in ("sent_bytes", "rounds")}}
 
 
 def _deviation(values: list[float]) -> float:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from privit.artifact import save_artifact
 from privit.cli import main
-from privit.cli.budgeting import FITTED, show_kept, with_choices, with_cost_budgets
+from privit.cli.budgeting import FITTED, measured, show_kept, with_choices, with_cost_budgets
 from privit.config import SearchConfig, check_config
 from privit.cost.pricing import Price
 from privit.errors import RequestError
@@ -64,3 +67,18 @@ def test_what_each_layer_keeps_is_shown_for_each_budget(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "rounds-400: 390 rounds predicted under aby3, 391 rounds measured" in shown
     assert "layer 1" in shown
+
+
+def test_only_a_budget_in_seconds_is_timed_and_then_over_its_network(
+    tmp_path, tiny_public, tiny_plan, tiny_weights
+):
+    public = replace(tiny_public, ranges={})
+    save_artifact(tmp_path, public, tiny_plan, tiny_weights)
+    price = {"unit": "rounds", "protocol": "semi2k-benchmark", "network": "10,100"}
+    counted = measured(tmp_path, price)
+    rounds = counted["measured"]["rounds"]
+    assert counted["measured_cost"] == rounds
+    assert "seconds" not in counted["measured"]
+    timed = measured(tmp_path, price | {"unit": "seconds"})
+    assert timed["measured"]["measured_on"] == "processes"
+    assert timed["measured_cost"] == timed["measured"]["seconds"] > 0.9 * rounds * 0.005

@@ -49,9 +49,10 @@ def _number(value: float) -> str:
 
 
 def measured_budgets(run: Path) -> dict[str, Any]:
-    """The run's result with what each budget's program costs on the engine, all parties in one process.
+    """The run's result with what each budget's program costs on the engine.
 
-    Bytes and rounds are counted; seconds are computed from them and the computing time, for the network.
+    Bytes and rounds are counted with all parties in one process; a budget in seconds is timed between
+    processes, over the network it was asked for.
     """
     from privit.runs import load_run
     from privit.train.finetune import export
@@ -70,17 +71,17 @@ def measured_budgets(run: Path) -> dict[str, Any]:
 
 def measured(artifact: Path, price: Mapping[str, Any] | None) -> dict[str, Any]:
     """What an artifact's program costs when it is run, under keys that say so."""
-    from privit.cost.network import network
-    from privit.cost.table import shipped_table
     from privit.serve.bench import bench
+    from privit.serve.measure import measure_queries
 
     asked = Price(**price) if price else Price()
     found = bench(artifact, protocol=asked.protocol)
-    slope = shipped_table(asked.protocol).slope
-    where = network(asked.network)
     figures = {"sent_bytes": found["sent_bytes"], "rounds": found["rounds"]}
-    figures["seconds"] = where.seconds(found["seconds"], found["sent_bytes"], found["rounds"], slope)
-    described: dict[str, Any] = {"measured": figures | {"measured_on": "simulated", "network": str(where)}}
+    described: dict[str, Any] = {"measured": figures | {"measured_on": "simulated"}}
+    if asked.unit == "seconds":
+        (run,) = measure_queries(artifact, asked.protocol, [(asked.network, 1)])
+        figures["seconds"] = run["seconds"]
+        described["measured"] = figures | {"measured_on": "processes", "network": asked.network}
     if asked.unit in MEASURED:
         described["measured_cost"] = figures[MEASURED[asked.unit]]
     return described
