@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from privit.cost.pricing import Price
+from privit.cost.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import operator
 from privit.plan import site_budget
@@ -93,16 +93,19 @@ class Budget:
     """How many exact sites of each kind may stay, or what one prediction may cost.
 
     `sites` holds a whole number of sites or a share as a float up to 1; `cost` is in the unit of the search's
-    price, and then it is the search that divides it between kinds and layers.
+    price, and then it is the search that divides it between kinds and layers. Beside a cost, `sites` are the
+    most that may stay of the kinds it names, and `caps` the most that may be spent in other units.
     """
 
     sites: dict[str, float] = field(default_factory=dict)
     name: str = "final"
     cost: float | None = None
+    caps: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; a budget in sites reads as it did before there were others."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return found if self.caps else {name: value for name, value in found.items() if name != "caps"}
 
 
 def spend(cost: float, name: str = "final") -> Budget:
@@ -246,6 +249,11 @@ def budgets_problems(budgets: tuple[Budget, ...], price: Price | None) -> list[s
     found = [] if price is None else price.problems()
     for budget in budgets:
         found += _budget_problems(budget)
+        if price is not None:
+            units = [unit for unit in budget.caps if unit != price.unit]
+            found += [text for unit in units for text in replace(price, unit=cast(Unit, unit)).problems()]
+            if price.unit in budget.caps:
+                found.append(f"budget {budget.name!r} has a cost and a cap in {price.unit}; give one of them")
     names = [budget.name for budget in budgets]
     if not names:
         found.append("no budget is given")
@@ -265,12 +273,17 @@ def _budget_problems(budget: Budget) -> list[str]:
     found = []
     if budget.cost is None:
         found += [f"budget {budget.name!r} says nothing about {k}" for k in KINDS if k not in budget.sites]
-    elif budget.sites:
-        found.append(f"budget {budget.name!r} is given in sites and in cost; give one of them")
     elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
         found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
     elif not (budget.cost > 0 and math.isfinite(budget.cost)):
         found.append(f"the cost of budget {budget.name!r} is {budget.cost}, not above zero")
+    if budget.caps and budget.cost is None:
+        found.append(f"budget {budget.name!r} has caps in {', '.join(budget.caps)}, but no cost")
+    found += [
+        f"the cap of budget {budget.name!r} in {unit} is {value!r}, not a number above zero"
+        for unit, value in budget.caps.items()
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf
+    ]
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", budget.name):
         found.append(f"budget name {budget.name!r} cannot be a folder's; use letters, digits, . and -")
     for kind, value in budget.sites.items():

@@ -11,7 +11,6 @@ from privit.cli import main
 from privit.cli.budgeting import FITTED, measured, show_kept, with_choices, with_cost_budgets
 from privit.config import SearchConfig, check_config
 from privit.cost.pricing import Price
-from privit.errors import RequestError
 
 
 def test_budgets_are_named_by_unit_and_amount_the_largest_first() -> None:
@@ -31,9 +30,12 @@ def test_without_a_budget_in_cost_nothing_changes() -> None:
     assert with_cost_budgets(config, {"bytes": (), "rounds": ()}, "aby3", "wan") is config
 
 
-def test_budgets_in_two_units_are_refused() -> None:
-    with pytest.raises(RequestError, match="--max-bytes and --max-relu-ops were given together"):
-        with_cost_budgets(SearchConfig(), {"bytes": (1.0,), "relu_ops": (1.0,)}, "aby3", "wan")
+def test_an_amount_in_a_second_unit_and_sites_are_caps() -> None:
+    costs = {"bytes": (2.0, 1.0), "relu_ops": (3.0,)}
+    found = with_cost_budgets(SearchConfig(), costs, "aby3", "wan", {"gelu": 0.1})
+    assert [budget.cost for budget in found.budgets] == [2.0, 1.0]
+    assert all(budget.caps == {"relu_ops": 3.0} for budget in found.budgets)
+    assert all(budget.sites == {"gelu": 0.1} for budget in found.budgets)
 
 
 def test_every_kind_with_a_square_gets_a_third_choice_without_one() -> None:
@@ -45,8 +47,9 @@ def test_every_kind_with_a_square_gets_a_third_choice_without_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--keep", "0.1", "--max-bytes", "1e6"], "a budget in sites was given beside one in cost"),
-        (["--max-bytes", "1e6", "--max-rounds", "5"], "give budgets in one unit"),
+        (["--keep", "0.1", "0.2", "--max-bytes", "1e6"], "several shares beside a budget in cost"),
+        (["--keep", "0.1", "--gelu-budget", "3", "--max-bytes", "1e6"], "beside a budget per kind"),
+        (["--max-bytes", "1e6", "--max-rounds", "5", "6"], "give budgets in one unit"),
         (["--max-bytes", "1e6"], "nowhere is not a run"),
         (["--max-bytes", "1e6", "--protocol", "rot13"], "no protocol is called 'rot13'"),
         (["--max-seconds", "5", "--network", "moon"], "moon"),

@@ -88,6 +88,35 @@ def test_an_interrupted_descent_goes_on_as_if_nothing_had_happened(
     assert resumed["budgets"] == whole["budgets"]
 
 
+def test_caps_beside_a_budget_are_all_kept_to(teacher_run: Path, tmp_path: Path) -> None:
+    spec = read_model(load_run(teacher_run)).subject.spec
+    bare = TrainingFreeConfig(
+        free=free_choices(FITTED), price=PRICE, fit=FitConfig(images=64), score_images=32
+    )
+    free = search_without_training(teacher_run, tmp_path / "free", replace(bare, budgets=BUDGETS[:1]))
+    in_bytes = Pricer(spec, replace(PRICE, unit="bytes"))
+    spent = in_bytes.cost(load_plan(tmp_path / "free" / "budgets" / "large" / "plan.safetensors"))
+    caps = Budget({"gelu": 2, "softmax": 3}, "large", 230, {"bytes": 0.95 * spent})
+    capped = search_without_training(teacher_run, tmp_path / "capped", replace(bare, budgets=(caps,)))
+    assert free["kept_gelu"] > 2 or free["kept_softmax"] > 3
+    assert capped["kept_gelu"] <= 2
+    assert capped["kept_softmax"] <= 3
+    assert capped["predicted_cost"] <= 230
+    plan = load_plan(tmp_path / "capped" / "budgets" / "large" / "plan.safetensors")
+    assert in_bytes.cost(plan) <= 0.95 * spent
+    searched = search(teacher_run, tmp_path / "searched", replace(COST, budgets=(caps,), epochs=4))
+    assert searched["kept_gelu"] <= 2
+    assert searched["kept_softmax"] <= 3
+
+
+def test_a_cap_that_the_cheapest_plan_breaks_is_refused_with_its_own_floor(
+    teacher_run: Path, tmp_path: Path
+) -> None:
+    budget = Budget({}, "cap", 230, {"bytes": 100})
+    with pytest.raises(BudgetError, match=r"the budget is 0.0001 MB, but all cheap costs .* MB"):
+        search(teacher_run, tmp_path / "search", replace(COST, budgets=(budget,)))
+
+
 def test_a_budget_below_the_floor_is_refused_before_training(teacher_run: Path, tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match=r"the budget is 50 rounds, but all cheap costs \d+ rounds"):
         search(teacher_run, tmp_path / "search", replace(COST, budgets=(spend(50),)))
@@ -103,7 +132,14 @@ def test_a_group_with_few_switches_left_is_pressed_hardest(teacher_run: Path, tm
 
     run = open_run(tmp_path / "run", "search", {}, {}, 1)
     ground = cost_ground(run, teacher, teacher.subject.load(), config, PRICE)
-    stage = cost_stage(student, config, cost_levels(config.budgets), lambda *_: None, ground, None)
+    stage = cost_stage(
+        student,
+        config,
+        cost_levels(config.budgets, student.spec, config.granularity),
+        lambda *_: None,
+        ground,
+        None,
+    )
     switch = torch.ones(2, 5)
     even = stage._slope("softmax", 0, switch)
     stray = torch.zeros(2, 5)
@@ -131,7 +167,9 @@ def test_a_config_with_cost_budgets_survives_json() -> None:
         ({"budgets": (spend(5), keep(0.1, "other"))}, "are mixed"),
         ({"budgets": (keep(0.1),)}, "a price is given, but no budget in cost"),
         ({"budgets": (spend(-1),)}, "is -1, not above zero"),
-        ({"budgets": (Budget({"gelu": 1, "softmax": 1}, "both", 5.0),)}, "in sites and in cost"),
+        ({"budgets": (Budget({}, "both", 5.0, {"rounds": 9}),)}, "a cost and a cap in rounds"),
+        ({"budgets": (Budget({}, "cap", 5.0, {"bytes": -9}),)}, "in bytes is -9, not a number above zero"),
+        ({"budgets": (Budget({}, "cap", 5.0, {"miles": 9}),)}, "no unit is called 'miles'"),
         ({"budgets": (spend(5),), "price": Price("miles")}, "no unit is called 'miles'"),  # type: ignore[arg-type]
         ({"budgets": (spend(5),), "price": Price("bytes", "rot13")}, "no protocol is called 'rot13'"),
         ({"budgets": (spend(5),), "free": {"gelu": "softmax"}}, "no gelu operator is called 'softmax'"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from privit.cli.output import note, show_rows
-from privit.config import SearchConfig, free_choices, spend
+from privit.config import Budget, SearchConfig, free_choices
 from privit.cost.pricing import Price, Unit
 from privit.errors import RequestError
 from privit.spec import KINDS
@@ -19,17 +19,32 @@ MEASURED = {"bytes": "sent_bytes", "rounds": "rounds", "seconds": "seconds"}
 
 
 def with_cost_budgets(
-    config: SearchConfig, costs: Mapping[str, tuple[float, ...]], protocol: str, network: str
+    config: SearchConfig,
+    costs: Mapping[str, tuple[float, ...]],
+    protocol: str,
+    network: str,
+    sites: Mapping[str, float] | None = None,
 ) -> SearchConfig:
-    """The settings with the budgets in cost that were given, the largest first; as they are if none was."""
+    """The settings with the budgets in cost that were given, the largest first; as they are if none was.
+
+    The first unit is the budget's; one amount in another, and a number of `sites`, are caps on every plan.
+    """
     given = {unit: values for unit, values in costs.items() if values}
     if not given:
         return config
-    if len(given) > 1:
-        options = " and ".join(f"--max-{unit.replace('_', '-')}" for unit in given)
-        raise RequestError(f"{options} were given together", "give budgets in one unit")
-    ((unit, values),) = given.items()
-    budgets = tuple(spend(value, f"{unit.replace('_', '-')}-{_number(value)}") for value in _falling(values))
+    unit, *others = given
+    several = [other for other in others if len(given[other]) > 1]
+    if several:
+        options = " and ".join(f"--max-{other.replace('_', '-')}" for other in several)
+        raise RequestError(
+            f"{options} was given several amounts beside --max-{unit.replace('_', '-')}",
+            "give budgets in one unit, and one amount in each other: a cap for all of them",
+        )
+    caps = {other: given[other][0] for other in others}
+    budgets = tuple(
+        Budget(dict(sites or {}), f"{unit.replace('_', '-')}-{_number(value)}", value, caps)
+        for value in _falling(given[unit])
+    )
     return replace(config, budgets=budgets, price=Price(cast(Unit, unit), protocol, network))
 
 

@@ -131,7 +131,8 @@ def search(
     """Train weights and switches together until the budget is met.
 
     A budget is a share or count of sites, or what one prediction may cost: then the split between kinds and
-    layers is found, and stand-ins are fitted to the teacher unless others are set.
+    layers is found, and stand-ins are fitted to the teacher unless others are set. Budgets in several units
+    (and in sites) are all kept to.
 
     Args:
         run: The teacher's run.
@@ -158,12 +159,12 @@ def search(
     if strategy is not None:
         chosen = with_strategy(chosen, strategy)
     config = _changed(chosen.search, {"seed": seed}, set_)
-    config = _with_budgets(config, keep, gelu_budget, softmax_budget)
     costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
-    priced = with_cost_budgets(config, costs, protocol, network)
-    if priced != config:
-        if keep or gelu_budget is not None or softmax_budget is not None:
-            raise RequestError("a budget in sites was given beside one in cost", "give one or the other")
+    caps = _site_caps(keep, gelu_budget, softmax_budget) if any(costs.values()) else {}
+    priced = with_cost_budgets(config, costs, protocol, network, caps)
+    if priced == config:
+        config = _with_budgets(config, keep, gelu_budget, softmax_budget)
+    else:
         given = any(setting.partition("=")[0].strip() == "stand_in" for setting in set_)
         config, fitted = with_choices(priced, fitted or not given), fitted or not given
         check_config(config)
@@ -293,10 +294,26 @@ def _with_budgets(
         return replace(config, budgets=budgets)
     if gelu is None and softmax is None:
         return config
-    given = {"gelu": gelu, "softmax": softmax}
+    sites = _per_kind(gelu, softmax)
     # A kind without a budget stays as it is.
-    sites = {k: 1.0 if v is None else (v if v <= 1 and v != int(v) else int(v)) for k, v in given.items()}
-    return replace(config, budgets=(Budget(sites),), kinds=tuple(k for k in KINDS if given[k] is not None))
+    budget = Budget(dict.fromkeys(KINDS, 1.0) | sites)
+    return replace(config, budgets=(budget,), kinds=tuple(k for k in KINDS if k in sites))
+
+
+def _per_kind(gelu: float | None, softmax: float | None) -> dict[str, float]:
+    given = {"gelu": gelu, "softmax": softmax}
+    return {k: v if v <= 1 and v != int(v) else int(v) for k, v in given.items() if v is not None}
+
+
+def _site_caps(keep: tuple[float, ...], gelu: float | None, softmax: float | None) -> dict[str, float]:
+    """The most exact sites that plans of budgets in cost may have."""
+    if len(keep) > 1:
+        raise RequestError(
+            "--keep was given several shares beside a budget in cost", "give one: a cap for all of them"
+        )
+    if keep and (gelu is not None or softmax is not None):
+        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    return dict.fromkeys(KINDS, keep[0]) if keep else _per_kind(gelu, softmax)
 
 
 def _finish(title: str, result: dict[str, Any], json: bool) -> None:

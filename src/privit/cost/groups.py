@@ -27,13 +27,15 @@ CellCost = Callable[[np.ndarray], float]
 class Group:
     """The sites of one kind in one layer; `losses` (levels, sites) falls from cheapest to exact.
 
-    `heads` says which head each site belongs to: zeros where there are none.
+    `heads` says which head each site belongs to: zeros where there are none. `may` says which sites may
+    become exact, where not all may.
     """
 
     kind: str
     layer: int
     losses: np.ndarray
     heads: np.ndarray
+    may: np.ndarray | None = None
 
     @property
     def top(self) -> int:
@@ -82,6 +84,8 @@ def _batches(group: Group, levels: np.ndarray) -> Iterator[tuple[np.ndarray, int
     """Sites that could be raised next, and to which level; the largest savings come first."""
     for target in range(1, group.top + 1):
         open_sites = np.flatnonzero(levels < target)
+        if target == group.top and group.may is not None:
+            open_sites = open_sites[group.may[open_sites]]
         saved = group.losses[levels[open_sites], open_sites] - group.losses[target, open_sites]
         useful = saved > UNREAD * float(group.losses[0].max(initial=0.0))
         open_sites, saved = open_sites[useful], saved[useful]

@@ -61,10 +61,16 @@ class Ladder:
             self._true[index] = self.pricer.cost(self.plan(index))
         return self._true[index]
 
-    def index_for(self, budget: float, most_kept: int | None = None) -> int:
+    def index_for(
+        self,
+        budget: float,
+        most_kept: int | None = None,
+        fits: Callable[[Plan], bool] = lambda plan: True,
+    ) -> int:
         """The highest rung within the budget; a budget below every plan is refused with the floor.
 
-        `most_kept` is how many exact sites it may have, where a larger budget has already been served.
+        `most_kept` is how many exact sites it may have, where a larger budget has already been served;
+        `fits` what else its plan must keep to.
         """
         rough = self.pricer.on_engine and bool(self.pricer.table.ciphertexts)
         most = budget * (1 + (CELLS_ROUGH if rough else CELLS_EXACT))
@@ -74,7 +80,7 @@ class Ladder:
             if rung.cost <= most and (most_kept is None or rung.kept <= most_kept)
         ]
         for index in reversed(affordable):
-            if self.cost(index) <= budget:
+            if self.cost(index) <= budget and fits(self.plan(index)):
                 return index
         raise self.refusal(budget)
 
@@ -99,16 +105,24 @@ def make_ladder(
     options: Mapping[str, Sequence[str]],
     losses: Losses,
     thorough: bool = True,
+    may: Losses | None = None,
 ) -> Ladder:
     """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last.
 
-    One that is not `thorough` is made in a moment and has wider steps.
+    One that is not `thorough` is made in a moment and has wider steps. `may` says for each kind and layer
+    which sites may become exact, where not all may.
     """
     named = {kind: tuple(options[kind]) for kind in KINDS}
     shapes = sites(pricer.spec, granularity)
     read = {k: [_read(pricer, k, i, shape) for i, shape in enumerate(shapes[k])] for k in KINDS}
     groups = [
-        Group(k, i, falling((losses[k][i] * read[k][i]).reshape(len(named[k]), -1)), _heads(k, shapes[k][i]))
+        Group(
+            k,
+            i,
+            falling((losses[k][i] * read[k][i]).reshape(len(named[k]), -1)),
+            _heads(k, shapes[k][i]),
+            None if may is None else np.ravel(may[k][i]).astype(bool),
+        )
         for k in KINDS
         for i in range(pricer.spec.depth)
     ]

@@ -7,17 +7,18 @@ that the model's values have, since those decide how long the engine's functions
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
-from privit.config import SearchConfig
+from privit.config import Budget, SearchConfig
 from privit.cost.ladder import Ladder, Losses, below_floor, make_ladder
-from privit.cost.pricing import Price, Pricer
+from privit.cost.pricing import Price, Pricer, Unit
 from privit.cost.rungs import WITHIN
 from privit.plan import Plan, uniform_plan
 from privit.spec import KINDS, Granularity, Spec
+from privit.train.caps import NO_CAPS, Caps, handed_out
 from privit.train.choose import Scores, site_scores
 from privit.train.fit import FitConfig, fit
 from privit.train.ranges import measure_ranges
@@ -111,9 +112,20 @@ class Affordable:
             self._ladder = make_ladder(self.pricer, self.granularity, self.options, self.losses)
         return self._ladder
 
-    def plan(self, budget: float, most_kept: int | None = None) -> Plan:
+    def plan(self, budget: float, most_kept: int | None = None, caps: Caps = NO_CAPS) -> Plan:
         """The plan that a budget pays for; one below the floor is refused."""
-        return self.ladder.plan(self.ladder.index_for(budget, most_kept))
+
+        def found(ladder: Ladder) -> Plan:
+            return ladder.plan(ladder.index_for(budget, most_kept, lambda plan: not self.breaks(plan, caps)))
+
+        if not caps.sites:
+            return found(self.ladder)
+        fixed = (self.pricer, self.granularity, self.options, self.losses)
+        return handed_out(caps, self.losses, lambda may: found(make_ladder(*fixed, may=may)))
+
+    def breaks(self, plan: Plan, caps: Caps, ranges: Mapping[str, float] | None = None) -> bool:
+        """Whether a plan breaks one of the caps, in a model with these ranges if any are given."""
+        return caps.broken(plan, self.price, self.spec, self.ranges | dict(ranges or {}))
 
     def use_ranges(self, ranges: Mapping[str, float]) -> None:
         """Prices with other ranges from now on; what they do not name stays."""
@@ -132,15 +144,17 @@ def refuse_below_floor(
     price: Price,
     options: Mapping[str, tuple[str, ...]],
     granularity: Granularity,
-    budget: float,
+    budgets: tuple[Budget, ...],
     ranges: Mapping[str, float],
 ) -> None:
-    """Refuses a budget that the cheapest plan breaks, before anything is measured or trained."""
-    pricer = Pricer(spec, price, ranges)
+    """Refuses budgets whose cost or cap the cheapest plan breaks, before anything is measured or trained."""
     cheapest = uniform_plan(spec, granularity=granularity, **{kind: options[kind][0] for kind in KINDS})
-    floor = pricer.cost(cheapest)
-    if budget < floor:
-        raise below_floor(price, budget, floor)
+    for budget in sorted(budgets, key=lambda budget: float(budget.cost or 0)):
+        for unit, most in {price.unit: float(budget.cost or 0), **budget.caps}.items():
+            asked = replace(price, unit=cast(Unit, unit))
+            floor = Pricer(spec, asked, ranges).cost(cheapest)
+            if most < floor:
+                raise below_floor(asked, most, floor)
 
 
 def describe_cost(price: Price, cost: float, budget: float) -> dict[str, Any]:
@@ -162,18 +176,20 @@ def settle(
     student_for: Callable[[Plan], Student],
     pixels: np.ndarray,
     most_kept: int | None = None,
+    caps: Caps = NO_CAPS,
 ) -> Settled:
     """The plan for a budget and its student; made again where the student's ranges change what it costs."""
     target, best = budget, None
     for _ in range(FITS):
-        student = student_for(found.plan(target, most_kept))
+        student = student_for(found.plan(target, most_kept, caps))
         own = measure_ranges(student, pixels)
         cost = found.cost(student.plan(), own)
-        if cost <= budget and (best is None or cost > best.predicted_cost):
+        paid = cost <= budget and not found.breaks(student.plan(), caps, own)
+        if paid and (best is None or cost > best.predicted_cost):
             best = Settled(student, cost)
-        if (1 - WITHIN) * budget <= cost <= budget:
+        if paid and (1 - WITHIN) * budget <= cost:
             break
-        if found.cost(student.plan()) == cost and cost <= budget:
+        if paid and found.cost(student.plan()) == cost:
             break  # The ranges change nothing: there is no plan nearer to the budget.
         found.use_ranges(own)
         target = min(target, budget) if cost <= budget else target * budget / cost

@@ -20,8 +20,9 @@ from privit.cost.ladder import make_ladder
 from privit.cost.marginal import Charges, charges
 from privit.operators import operator
 from privit.plan import Plan
-from privit.spec import KINDS
+from privit.spec import KINDS, Granularity, Spec
 from privit.train.afford import describe_cost, settle
+from privit.train.caps import NO_CAPS, Caps, caps_of
 from privit.train.cost_ground import Ground
 from privit.train.descent import Level, SearchStage, Snapshot
 from privit.train.schedule import next_penalty, start_penalty
@@ -36,14 +37,18 @@ NEVER = 0.02
 
 @dataclass(frozen=True)
 class CostLevel(Level):
-    """A budget in cost."""
+    """A budget in cost, and what its plan must keep to besides."""
 
     cost: float = 0.0
+    caps: Caps = NO_CAPS
 
 
-def cost_levels(budgets: tuple[Budget, ...]) -> list[CostLevel]:
+def cost_levels(budgets: tuple[Budget, ...], spec: Spec, granularity: Granularity) -> list[CostLevel]:
     """The budgets in the order in which a descent meets them."""
-    levels = [CostLevel(budget.name, {}, float(budget.cost or 0)) for budget in budgets]
+    levels = [
+        CostLevel(budget.name, {}, float(budget.cost or 0), caps_of(budget, spec, granularity))
+        for budget in budgets
+    ]
     return sorted(levels, key=lambda level: -level.cost)
 
 
@@ -149,6 +154,7 @@ class CostStage(SearchStage):
             lambda plan: planned_student(self.student.spec, plan, self._weights()),
             self.pixels,
             self.kept_before,
+            level.caps,
         )
         self.found.use_ranges(found.ranges)
         self.costs[level.name] = cut.predicted_cost
@@ -194,7 +200,8 @@ def cost_stage(
     initial: Mapping[str, np.ndarray] | None,
 ) -> CostStage:
     """The stage, its student mixing in each layer what the plan for the smallest budget has there."""
-    use_stand_ins_(student, ground.affordable.plan(levels[-1].cost), config.free)
+    last = levels[-1]
+    use_stand_ins_(student, ground.affordable.plan(last.cost, caps=last.caps), config.free)
     student.load_weights(student.weights() | dict(ground.spare) | dict(initial or {}))
     return CostStage(student, config, levels, snapshot, ground)
 

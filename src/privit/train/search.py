@@ -55,7 +55,7 @@ def search(
     levels: list[Any] = (
         levels_of(config.budgets, teacher.subject.spec, config)
         if config.price is None
-        else cost_levels(config.budgets)
+        else cost_levels(config.budgets, teacher.subject.spec, config.granularity)
     )
     inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
     if config.price is not None and not (Path(run) / "config.json").is_file():

@@ -28,12 +28,13 @@ from privit.train.afford import (
     Affordable,
     choices,
     describe_cost,
-    measured_losses,
     refuse_below_floor,
     settle,
 )
 from privit.train.batches import Images, to_tensor
+from privit.train.caps import caps_of
 from privit.train.choose import choose_plans, site_scores
+from privit.train.cost_ground import known_measures
 from privit.train.fit import FitConfig, fit, fit_images
 from privit.train.losses import correct
 from privit.train.ranges import measure_ranges
@@ -117,7 +118,7 @@ def search_without_training(
         cuts = {name: _fitted(teacher, plan, pixels, config.fit) for name, plan in plans.items()}
         costs: dict[str, dict[str, Any]] = {}
     else:
-        cuts, costs = _paid(teacher, pixels, config, config.price)
+        cuts, costs = _paid(opened, teacher, pixels, config, config.price)
     seconds = time.monotonic() - started
     budgets = {
         name: _record(opened, teacher, data, name, cut, config) | costs.get(name, {})
@@ -186,26 +187,24 @@ def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> di
 def _refuse_impossible(teacher: Model, config: TrainingFreeConfig, price: Price) -> None:
     ranges = measure_ranges(teacher.student(), _fit_pixels(teacher, teacher.subject.load(), config.fit))
     options = choices(config.exact, config.stand_in, config.free)
-    lowest = min(float(budget.cost or 0) for budget in config.budgets)
-    refuse_below_floor(teacher.subject.spec, price, options, config.granularity, lowest, ranges)
+    refuse_below_floor(teacher.subject.spec, price, options, config.granularity, config.budgets, ranges)
 
 
 def _paid(
-    teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
+    run: Run, teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
 ) -> tuple[dict[str, Student], dict[str, dict[str, Any]]]:
     """A fitted student for each budget in cost, and what result.json says of its cost."""
     options = choices(config.exact, config.stand_in, config.free)
     spec, granularity = teacher.subject.spec, config.granularity
-    budgets = {budget.name: float(budget.cost or 0) for budget in config.budgets}
-    ranges = measure_ranges(teacher.student(), pixels)
-    losses, _ = measured_losses(teacher, options, granularity, pixels, config.fit, config.score_images)
-    found = Affordable(spec, granularity, price, options, losses, ranges)
+    measured = known_measures(run, teacher, options, granularity, pixels, config.fit, config.score_images)
+    found = Affordable(spec, granularity, price, options, measured.losses, dict(measured.ranges))
     cuts, costs, most = {}, {}, None
-    for name, cost in sorted(budgets.items(), key=lambda item: -item[1]):
-        cut = settle(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels, most)
+    for budget in sorted(config.budgets, key=lambda budget: -float(budget.cost or 0)):
+        name, cost, caps = budget.name, float(budget.cost or 0), caps_of(budget, spec, granularity)
+        cut = settle(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels, most, caps)
         cuts[name], costs[name] = cut.student, describe_cost(price, cut.predicted_cost, cost)
         most = sum(sum(cut.student.plan().kept(kind)) for kind in KINDS)
-    return {name: cuts[name] for name in budgets}, costs
+    return {budget.name: cuts[budget.name] for budget in config.budgets}, costs
 
 
 def _fitted(teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:
