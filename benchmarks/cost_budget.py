@@ -9,7 +9,9 @@ Every arm has the same teacher, fine-tuning settings and seed:
     sites           PriViT as published: 10 % of the GELUs and of the softmaxes, the paper's stand-ins
     sites-fitted    the same counts, with stand-ins fitted to the teacher: what budgets in cost add to those
     untrained-K     1/K of the WAN seconds that `sites` is predicted to take, the plan chosen without training
-    cost-K          the same budget, a trained search with the settings of `sites`
+    capped-K        the same budget and no more bytes than `sites`, the plan chosen without training; then
+                    trained for as many epochs as `sites` was searched and fine-tuned
+    cost-K          the budget of untrained-K, a trained search with the settings of `sites`
 The arm that is compared with `sites` is chosen by validation accuracy among those that keep to a third fewer
 rounds and no more bytes; all are written down. Every cell is a run folder: what is finished is read, what was
 interrupted goes on. Teachers and searches by sites are those of digits.py, cifar10_small.py --long and
@@ -23,7 +25,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ import numpy as np
 
 from privit.artifact import Public, load_artifact, save_artifact
 from privit.cli.budgeting import FITTED
-from privit.config import FinetuneConfig, SearchConfig, free_choices, spend
+from privit.config import Budget, FinetuneConfig, SearchConfig, free_choices, spend
 from privit.cost.pricing import Price
 from privit.cost.spu import estimate_spu
 from privit.data import preprocess_split
@@ -65,6 +67,7 @@ class Model:
 
     `runs` gives the folders of a seed's teacher, search by sites and its fine-tuning, trained where missing;
     `fitted` those of search and fine-tuning with fitted stand-ins, where another benchmark has them.
+    `most_sites` caps the exact sites of the capped arms, where they are shown beside plans of that many.
     """
 
     seeds: tuple[int, ...]
@@ -72,6 +75,8 @@ class Model:
     settings: Callable[[int], tuple[SearchConfig, FinetuneConfig]]
     fitted: tuple[Path, Path] | None = None
     factors: tuple[str, ...] = tuple(FACTORS)
+    capped: tuple[str, ...] = ("1.6",)
+    most_sites: dict[str, float] = field(default_factory=dict)
 
 
 def _digits_runs(seed: int) -> tuple[Path, Path, Path]:
@@ -126,7 +131,8 @@ MODELS = {
         _deit_runs,
         _deit_settings,
         (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"),
-        ("2", "2.4"),
+        (),
+        most_sites={"gelu": 0.1, "softmax": 0.1},
     ),
 }
 
@@ -140,24 +146,33 @@ def run_seed(name: str, seed: int, trained: bool) -> dict[str, Any]:
     asked = cells["sites"]["predicted"]["seconds"]
     budgets = tuple(spend(round(asked / FACTORS[k], 3), k) for k in model.factors)
     free, fits = free_choices(FITTED), FitConfig(seed=seed)
-    chosen = TrainingFreeConfig(budgets=budgets, free=free, price=PRICE, fit=fits)
-    search_without_training(teacher, folder / "search-untrained", chosen)
-    arms = {f"untrained-{k}": (folder / "search-untrained", k) for k in model.factors}
+    bare = TrainingFreeConfig(free=free, price=PRICE, fit=fits)
+    arms: dict[str, tuple[Path, str, FinetuneConfig]] = {}
+    if budgets:
+        search_without_training(teacher, folder / "search-untrained", replace(bare, budgets=budgets))
+        arms = {f"untrained-{k}": (folder / "search-untrained", k, tuning) for k in model.factors}
+    most = {"bytes": cells["sites"]["measured"]["sent_bytes"]}
+    for k in model.capped:
+        capped = Budget(model.most_sites, k, round(asked / FACTORS[k], 3), most)
+        source = folder / f"search-capped-{k}"
+        search_without_training(teacher, source, replace(bare, budgets=(capped,)))
+        longer = replace(tuning, epochs=tuning.epochs + cells["sites"]["epochs"]["search"])
+        arms[f"capped-{k}"] = (source, k, longer)
     if model.fitted and all((run / "result.json").is_file() for run in model.fitted):
         cells["sites-fitted"] = _figures(folder / "sites-fitted", *model.fitted)
     if trained:
         initial = fitted_start(teacher, searching.granularity, FITTED, fits)
         priced = replace(searching, budgets=budgets, stand_in=FITTED, free=free, price=PRICE)
         search(teacher, folder / "search-cost", priced, initial)
-        arms |= {f"cost-{k}": (folder / "search-cost", k) for k in model.factors}
+        arms |= {f"cost-{k}": (folder / "search-cost", k, tuning) for k in model.factors}
         if not model.fitted:
             search(teacher, folder / "search-fitted", replace(searching, stand_in=FITTED), initial)
             finetune(folder / "search-fitted", folder / "tuned-fitted", tuning)
             cells["sites-fitted"] = _figures(
                 folder / "sites-fitted", folder / "search-fitted", folder / "tuned-fitted"
             )
-    for arm, (source, budget) in arms.items():
-        finetune(source, folder / arm, tuning, budget)
+    for arm, (source, budget, settings) in arms.items():
+        finetune(source, folder / arm, settings, budget)
         cells[arm] = _figures(folder / arm, source, folder / arm, budget)
     return {"seed": seed, "teacher": (load_run(teacher).result() or {})["accuracy"], "arms": cells}
 
@@ -262,6 +277,7 @@ FAMILIES = {
     "sites": ("#D55E00", "s", "budget in sites: PriViT, 10 % + 10 %"),
     "sites-fitted": ("#E69F00", "^", "budget in sites, fitted stand-ins"),
     "untrained": ("#0072B2", "o", "budget in WAN seconds, chosen without training"),
+    "capped": ("#CC79A7", "P", "budget in WAN seconds and bytes, trained as long as PriViT"),
     "cost": ("#009E73", "D", "budget in WAN seconds, searched"),
 }
 PANELS = (
