@@ -9,8 +9,8 @@ Every arm has the same teacher, fine-tuning settings and seed:
     sites           PriViT as published: 10 % of the GELUs and of the softmaxes, the paper's stand-ins
     sites-fitted    the same counts, with stand-ins fitted to the teacher: what budgets in cost add to those
     untrained-K     1/K of the WAN seconds that `sites` is predicted to take, the plan chosen without training
-    capped-K        the same budget and no more bytes than `sites`, the plan chosen without training; then
-                    trained for as many epochs as `sites` was searched and fine-tuned
+    capped-K        the bytes of `sites` as the budget and 1/K of its WAN seconds as a cap, the plan chosen without
+                    training; then trained for as many epochs as `sites` was searched and fine-tuned
     cost-K          the budget of untrained-K, a trained search with the settings of `sites`
 The arm that is compared with `sites` is chosen by validation accuracy among those that keep to a third fewer
 rounds and no more bytes; all are written down. Every cell is a run folder: what is finished is read, what was
@@ -153,11 +153,12 @@ def run_seed(name: str, seed: int, trained: bool) -> dict[str, Any]:
     if budgets:
         search_without_training(teacher, folder / "search-untrained", replace(bare, budgets=budgets))
         arms = {f"untrained-{k}": (folder / "search-untrained", k, tuning) for k in model.factors}
-    most = {"bytes": round(BYTES_MARGIN * cells["sites"]["measured"]["sent_bytes"])}
+    most = round(BYTES_MARGIN * cells["sites"]["measured"]["sent_bytes"])
     for k in model.capped:
-        capped = Budget(model.most_sites, k, round(asked / FACTORS[k], 3), most)
+        capped = Budget(model.most_sites, k, most, {"seconds": round(asked / FACTORS[k], 3)})
         source = folder / f"search-capped-{k}"
-        search_without_training(teacher, source, replace(bare, budgets=(capped,)))
+        in_bytes = replace(bare, budgets=(capped,), price=replace(PRICE, unit="bytes"))
+        search_without_training(teacher, source, in_bytes)
         longer = replace(tuning, epochs=tuning.epochs + cells["sites"]["epochs"]["search"])
         arms[f"capped-{k}"] = (source, k, longer)
     if model.fitted and all((run / "result.json").is_file() for run in model.fitted):
@@ -279,7 +280,7 @@ FAMILIES = {
     "sites": ("#D55E00", "s", "budget in sites: PriViT, 10 % + 10 %"),
     "sites-fitted": ("#E69F00", "^", "budget in sites, fitted stand-ins"),
     "untrained": ("#0072B2", "o", "budget in WAN seconds, chosen without training"),
-    "capped": ("#CC79A7", "P", "budget in WAN seconds and bytes, trained as long as PriViT"),
+    "capped": ("#CC79A7", "P", "budget in bytes and WAN seconds, trained as long as PriViT"),
     "cost": ("#009E73", "D", "budget in WAN seconds, searched"),
 }
 PANELS = (
