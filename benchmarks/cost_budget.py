@@ -9,8 +9,8 @@ Every arm has the same teacher, fine-tuning settings and seed:
     sites           PriViT as published: 10 % of the GELUs and of the softmaxes, the paper's stand-ins
     sites-fitted    the same counts, with stand-ins fitted to the teacher: what budgets in cost add to those
     untrained-K     1/K of the WAN seconds that `sites` is predicted to take, the plan chosen without training
-    capped-K        the bytes of `sites` as the budget and 1/K of its WAN seconds as a cap, the plan chosen without
-                    training; then trained for as many epochs as `sites` was searched and fine-tuned
+    capped-K        the bytes of `sites` as the budget and 1/K of its WAN seconds as a cap, the plan chosen
+                    without training; then trained for as many epochs as `sites` was searched and fine-tuned
     cost-K          the budget of untrained-K, a trained search with the settings of `sites`
 The arm that is compared with `sites` is chosen by validation accuracy among those that keep to a third fewer
 rounds and no more bytes; all are written down. Every cell is a run folder: what is finished is read, what was

@@ -52,17 +52,19 @@ def handed_out(caps: Caps, losses: Losses, plan_for: Callable[[Losses], Plan]) -
     """The plan of a budget with the capped sites in the layers that can pay for them."""
     open_layers = {kind: [True] * len(losses[kind]) for kind in KINDS}
     while True:
-        plan = plan_for({kind: _named(caps, kind, losses, open_layers[kind]) for kind in KINDS})
-        used = {kind: [kept > 0 for kept in plan.kept(kind)] for kind in KINDS}
-        unused = {
-            kind: [o and not u for o, u in zip(open_layers[kind], used[kind], strict=True)]
+        may = {kind: _named(caps, kind, losses, open_layers[kind]) for kind in KINDS}
+        plan = plan_for(may)
+        passed = {
+            kind: [
+                bool(named.any()) and not kept for named, kept in zip(may[kind], plan.kept(kind), strict=True)
+            ]
             for kind in caps.sites
-            if any(used[kind])
+            if any(plan.kept(kind))
         }
-        if not any(any(layers) for layers in unused.values()):
+        if not any(any(layers) for layers in passed.values()):
             return plan
-        for kind, layers in unused.items():
-            open_layers[kind] = [o and not u for o, u in zip(open_layers[kind], layers, strict=True)]
+        for kind, layers in passed.items():
+            open_layers[kind] = [o and not p for o, p in zip(open_layers[kind], layers, strict=True)]
 
 
 def _named(caps: Caps, kind: str, losses: Losses, open_layers: list[bool]) -> list[np.ndarray]:
