@@ -11,6 +11,7 @@ Every arm has the same teacher, fine-tuning settings and seed:
     untrained-K     1/K of the WAN seconds that `sites` is predicted to take, the plan chosen without training
     capped-K        the bytes of `sites` as the budget and 1/K of its WAN seconds as a cap, the plan chosen
                     without training; then trained for as many epochs as `sites` was searched and fine-tuned
+                    (DeiT-Tiny: fine-tuned only)
     cost-K          the budget of untrained-K, a trained search with the settings of `sites`
 The arm that is compared with `sites` is chosen by validation accuracy among those that keep to a third fewer
 rounds and no more bytes; all are written down. Every cell is a run folder: what is finished is read, what was
@@ -69,7 +70,8 @@ class Model:
 
     `runs` gives the folders of a seed's teacher, search by sites and its fine-tuning, trained where missing;
     `fitted` those of search and fine-tuning with fitted stand-ins, where another benchmark has them.
-    `most_sites` caps the exact sites of the capped arms, where they are shown beside plans of that many.
+    `most_sites` caps the exact sites of the capped arms, where they are shown beside plans of that many;
+    `even` gives those arms the epochs of the search by sites, too.
     """
 
     seeds: tuple[int, ...]
@@ -79,6 +81,7 @@ class Model:
     factors: tuple[str, ...] = tuple(FACTORS)
     capped: tuple[str, ...] = ("1.6",)
     most_sites: dict[str, float] = field(default_factory=dict)
+    even: bool = True
 
 
 def _digits_runs(seed: int) -> tuple[Path, Path, Path]:
@@ -135,6 +138,7 @@ MODELS = {
         (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"),
         (),
         most_sites={"gelu": 0.1, "softmax": 0.1},
+        even=False,
     ),
 }
 
@@ -159,7 +163,8 @@ def run_seed(name: str, seed: int, trained: bool) -> dict[str, Any]:
         source = folder / f"search-capped-{k}"
         in_bytes = replace(bare, budgets=(capped,), price=replace(PRICE, unit="bytes"))
         search_without_training(teacher, source, in_bytes)
-        longer = replace(tuning, epochs=tuning.epochs + cells["sites"]["epochs"]["search"])
+        more = cells["sites"]["epochs"]["search"] if model.even else 0
+        longer = replace(tuning, epochs=tuning.epochs + more)
         arms[f"capped-{k}"] = (source, k, longer)
     if model.fitted and all((run / "result.json").is_file() for run in model.fitted):
         cells["sites-fitted"] = _figures(folder / "sites-fitted", *model.fitted)
