@@ -26,7 +26,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,7 @@ class Model:
 
     `runs` gives the folders of a seed's teacher, search by sites and its fine-tuning, trained where missing;
     `fitted` those of search and fine-tuning with fitted stand-ins, where another benchmark has them.
-    `most_sites` caps the exact sites of the capped arms, where they are shown beside plans of that many;
-    `even` gives those arms the epochs of the search by sites, too.
+    `even` gives the capped arms the epochs of the search by sites, too.
     """
 
     seeds: tuple[int, ...]
@@ -80,7 +79,6 @@ class Model:
     fitted: tuple[Path, Path] | None = None
     factors: tuple[str, ...] = tuple(FACTORS)
     capped: tuple[str, ...] = ("1.6",)
-    most_sites: dict[str, float] = field(default_factory=dict)
     even: bool = True
 
 
@@ -137,7 +135,6 @@ MODELS = {
         _deit_settings,
         (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"),
         (),
-        most_sites={"gelu": 0.1, "softmax": 0.1},
         even=False,
     ),
 }
@@ -159,7 +156,7 @@ def run_seed(name: str, seed: int, trained: bool) -> dict[str, Any]:
         arms = {f"untrained-{k}": (folder / "search-untrained", k, tuning) for k in model.factors}
     most = round(BYTES_MARGIN * cells["sites"]["measured"]["sent_bytes"])
     for k in model.capped:
-        capped = Budget(model.most_sites, k, most, {"seconds": round(asked / FACTORS[k], 3)})
+        capped = Budget({}, k, most, {"seconds": round(asked / FACTORS[k], 3)})
         source = folder / f"search-capped-{k}"
         in_bytes = replace(bare, budgets=(capped,), price=replace(PRICE, unit="bytes"))
         search_without_training(teacher, source, in_bytes)
