@@ -16,7 +16,7 @@ DENSE = {"dense": "whole model,\nas commonly written", "dense-rewritten": "whole
 # Okabe and Ito's colours, which the colour-blind tell apart; shapes say the same in print.
 FAMILIES = {
     "fitted": ("#0072B2", "o", "PriViT, fitted stand-ins"),
-    "bytes": ("#CC79A7", "P", "PriViT, a budget in bytes too"),
+    "capped": ("#CC79A7", "P", "a budget in bytes and seconds"),
     "paper": ("#D55E00", "s", "PriViT, the paper's stand-ins"),
     "peer": ("#009E73", "^", "peers"),
     "dense": ("#000000", "D", "every GELU and softmax exact"),
@@ -48,7 +48,7 @@ def points(results: dict[str, Any]) -> list[Point]:
         if "bench" not in parts:
             continue
         share, _, kind = student.rpartition("-")
-        family = kind if kind in ("fitted", "bytes", "paper") else "peer"
+        family = kind if kind in ("fitted", "capped", "paper") else "peer"
         label = NAMES[share if family != "peer" else student]
         found.append(_point(family, label, parts["export"]["accuracy"], parts["bench"]))
     first = next(parts["bench"] for parts in results["students"].values() if "bench" in parts)

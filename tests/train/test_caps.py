@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privit.config import Budget
-from privit.cost.pricing import Price, Pricer
+from privit.cost.pricing import JointPricer, Price, Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import KINDS, Granularity, sites, vit_spec
@@ -65,6 +65,21 @@ def test_the_budget_is_spent_under_both_caps() -> None:
     assert Pricer(SPEC, Price("rounds", "semi2k-benchmark")).cost(plan) <= 500
     assert found.breaks(free, caps)
     assert not found.breaks(plan, caps)
+
+
+def test_two_units_of_the_engine_are_spent_together() -> None:
+    found = affordable()
+    rounds = Pricer(SPEC, Price("rounds", "semi2k-benchmark"))
+    budget = 0.6 * found.pricer.cost(uniform_plan(SPEC))
+    most = rounds.cost(uniform_plan(SPEC)) * 0.6
+    plan = found.plan(budget, caps=Caps({}, {"rounds": most}))
+    spent = {"bytes": found.pricer.cost(plan) / budget, "rounds": rounds.cost(plan) / most}
+    assert max(spent.values()) <= 1
+    assert max(spent.values()) > 0.9
+    assert min(spent.values()) > 0.6
+    joint = JointPricer(SPEC, PRICE, {}, most={"bytes": budget, "rounds": most})
+    assert joint.cost(plan) == pytest.approx(budget * max(spent.values()))
+    assert joint.weight(joint.rest(Granularity())) < joint.value(joint.rest(Granularity()))
 
 
 def test_sites_of_a_layer_that_does_without_go_to_one_that_does_not() -> None:

@@ -135,7 +135,7 @@ def make_ladder(
 
     def way(group: Group, own: np.ndarray) -> list[Step]:
         def cost(levels: np.ndarray) -> float:
-            return pricer.value(base - own + _cell(pricer, group, levels, named, granularity, shapes))
+            return pricer.weight(base - own + _cell(pricer, group, levels, named, granularity, shapes))
 
         return steps(group, cost, floor * CHEAPER_THAN_NOTHING)
 
@@ -154,7 +154,7 @@ def make_ladder(
         [np.array([step.worth for step in found]) for found in ways],
         [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
         np.array([group.kind == "softmax" for group in groups]),
-        [_free([pricer.value(base - v[0] + each) for each in v]) for v in vectors],
+        [_free([pricer.weight(base - v[0] + each) for each in v]) for v in vectors],
         rest,
         pricer.value,
     )

@@ -100,7 +100,7 @@ class Pricer:
         if not self.on_engine:
             return float(estimate(self.spec, plan, PROFILES[self.price.unit]).total)
         listed = [o for _, part in operations(self.spec, plan, REWRITES, self.ranges) for o in part]
-        return self._value(self._session(listed))
+        return self.value(self._session(listed))
 
     def cell(self, kind: str, layer: int, ids: np.ndarray, granularity: Granularity) -> np.ndarray:
         """One layer's sites of one kind alone, as a vector that adds up over cells; `value` reads it.
@@ -127,7 +127,11 @@ class Pricer:
 
     def value(self, total: np.ndarray) -> float:
         """The cost that a sum of cells and rest stands for."""
-        return self._value(total) if self.on_engine else float(total[0])
+        return self.amount(total, self.price.unit) if self.on_engine else float(total[0])
+
+    def weight(self, total: np.ndarray) -> float:
+        """By what choices are weighed against each other: the cost."""
+        return self.value(total)
 
     def _cell(self, kind: str, layer: int, ids: np.ndarray, granularity: Granularity) -> np.ndarray:
         plan = uniform_plan(self.spec, granularity=granularity)
@@ -175,13 +179,37 @@ class Pricer:
         ranks = len(next(iter(self.table.operations.values())).sent_bytes)
         return np.sum(found, axis=0) if found else np.zeros(2 * ranks + _SCALARS)
 
-    def _value(self, vector: np.ndarray) -> float:
-        cost = _cost(vector)
-        if self.price.unit == "seconds":
+    def amount(self, total: np.ndarray, unit: Unit) -> float:
+        """What a sum of cells and rest comes to in any unit of the engine."""
+        cost = _cost(total)
+        if unit == "seconds":
             return query_seconds(self.table, cost, network(self.price.network))
         if self.table.ciphertexts:
             cost += Cheetah(self.table).refills(cost)
-        return float(round(cost.most_bytes if self.price.unit == "bytes" else cost.most_rounds))
+        return float(round(cost.most_bytes if unit == "bytes" else cost.most_rounds))
+
+
+@dataclass
+class JointPricer(Pricer):
+    """Budgets in several units of the engine as one: the cost is that of the one that is spent most.
+
+    `most` has the price's own budget and the others. Choices are weighed by what they take of all budgets:
+    by the fullest alone, whatever the others pay for would look free.
+    """
+
+    most: Mapping[Unit, float] = field(default_factory=dict)
+
+    def value(self, total: np.ndarray) -> float:
+        """The largest share of a budget, as an amount of the price's unit."""
+        return self.most[self.price.unit] * max(self._shares(total))
+
+    def weight(self, total: np.ndarray) -> float:
+        """The mean share of the budgets, as an amount of the price's unit."""
+        shares = self._shares(total)
+        return self.most[self.price.unit] * sum(shares) / len(shares)
+
+    def _shares(self, total: np.ndarray) -> list[float]:
+        return [self.amount(total, unit) / most for unit, most in self.most.items()]
 
 
 _SCALARS = 5

@@ -14,7 +14,7 @@ import numpy as np
 
 from privit.config import Budget, SearchConfig
 from privit.cost.ladder import Ladder, Losses, below_floor, make_ladder
-from privit.cost.pricing import Price, Pricer, Unit
+from privit.cost.pricing import ENGINE_UNITS, JointPricer, Price, Pricer, Unit
 from privit.cost.rungs import WITHIN
 from privit.plan import Plan, uniform_plan
 from privit.spec import KINDS, Granularity, Spec
@@ -118,10 +118,19 @@ class Affordable:
         def found(ladder: Ladder) -> Plan:
             return ladder.plan(ladder.index_for(budget, most_kept, lambda plan: not self.breaks(plan, caps)))
 
-        if not caps.sites:
+        if caps == NO_CAPS:
             return found(self.ladder)
-        fixed = (self.pricer, self.granularity, self.options, self.losses)
+        fixed = (self._joint(budget, caps), self.granularity, self.options, self.losses)
+        if not caps.sites:
+            return found(make_ladder(*fixed))
         return handed_out(caps, self.losses, lambda may: found(make_ladder(*fixed, may=may)))
+
+    def _joint(self, budget: float, caps: Caps) -> Pricer:
+        """What plans cost with a budget and caps that the engine counts together."""
+        counted = {cast(Unit, unit): most for unit, most in caps.amounts.items() if unit in ENGINE_UNITS}
+        if not counted or not self.pricer.on_engine:
+            return self.pricer
+        return JointPricer(self.spec, self.price, self.ranges, most={self.price.unit: budget, **counted})
 
     def breaks(self, plan: Plan, caps: Caps, ranges: Mapping[str, float] | None = None) -> bool:
         """Whether a plan breaks one of the caps, in a model with these ranges if any are given."""
