@@ -4,7 +4,7 @@
     python benchmarks/deit_cifar10.py --students 10-fitted 0-fitted --parts export cost simulated
 
 The students are those of fitted_training.py (which trains what is not trained yet), the one of cost_budget.py
-with the bytes of PriViT's plan as a budget and a cap in seconds (10-capped: it ends with less than 10 % + 10 %
+with the bytes of PriViT's plan as a budget and a cap in seconds (10-capped: it keeps less than 10 % + 10 %
 of the sites), and three peers: PriViT-R (the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and
 MPCFormer (2Quad and Quad everywhere). For each student:
     export      the artifact, ranges measured and checked
