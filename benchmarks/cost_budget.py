@@ -78,7 +78,7 @@ class Model:
     settings: Callable[[int], tuple[SearchConfig, FinetuneConfig]]
     fitted: tuple[Path, Path] | None = None
     factors: tuple[str, ...] = tuple(FACTORS)
-    capped: tuple[str, ...] = ("1.6",)
+    capped: tuple[str, ...] = ()
     even: bool = True
 
 
@@ -128,13 +128,14 @@ def _deit_settings(seed: int) -> tuple[SearchConfig, FinetuneConfig]:
 DEIT_RUNS = ROOT / "runs" / "fitted"
 MODELS = {
     "digits": Model((3, 4, 5), _digits_runs, _digits_settings),
-    "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings, factors=("2", "2.4")),
+    "cifar10": Model((0, 1, 2), _cifar_runs, _cifar_settings, factors=("2", "2.4"), capped=("2",)),
     "deit": Model(
         (0,),
         _deit_runs,
         _deit_settings,
         (DEIT_RUNS / "search-fitted", DEIT_RUNS / "10-fitted"),
         (),
+        ("1.6",),
         even=False,
     ),
 }
