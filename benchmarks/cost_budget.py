@@ -188,7 +188,7 @@ def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = Non
     notes = folder / "cost.json"
     if not notes.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        refused = _exported(tuned, folder / "artifact")
+        refused = exported(tuned, folder / "artifact")
         write_text(notes, json.dumps(_costs(folder / "artifact") | {"export_refused": refused}) + "\n")
     timed = folder / "wan.json"
     if not timed.is_file():
@@ -203,7 +203,7 @@ def _figures(folder: Path, searched: Path, tuned: Path, budget: str | None = Non
     return figures
 
 
-def _exported(tuned: Path, folder: Path) -> str:
+def exported(tuned: Path, folder: Path) -> str:
     """Exports a model; where its values are too large to be served, its program alone, and says why."""
     try:
         export(tuned, folder)

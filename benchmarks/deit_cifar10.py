@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cost_budget import exported
 from fitted_teacher import ROOT, RUNS, SHARED, TEACHER, teacher
 from fitted_training import CELLS, finetune_config, run_cell, search_config, split_cell
 
@@ -35,7 +36,7 @@ from privit.config import Budget, changed
 from privit.plan import uniform_plan
 from privit.runs import load_run, write_text
 from privit.train.baselines import match
-from privit.train.finetune import export, finetune
+from privit.train.finetune import finetune
 from privit.train.search import search
 from privit.train.stages import planned_student, read_model
 
@@ -100,11 +101,12 @@ STUDENTS = (*CELLS, *OTHERS)
 
 
 def export_part(student: str, folder: Path) -> dict[str, Any]:
-    """The artifact of a student, trained first where it is not."""
+    """The artifact of a student, trained first where it is not; of one that is refused the program alone."""
     run = OTHERS[student]() if student in OTHERS else train_cell(student)
-    export(run, folder)
+    refused = exported(run, folder)
     result = load_run(run).result() or {}
-    return {"accuracy": result["accuracy"], "kept": result["kept"], "sites": result["sites"]}
+    found = {"accuracy": result["accuracy"], "kept": result["kept"], "sites": result["sites"]}
+    return found | ({"refused": refused} if refused else {})
 
 
 def folded_part(student: str, folder: Path) -> dict[str, Any]:
