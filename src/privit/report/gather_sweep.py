@@ -143,13 +143,14 @@ def _measured(data: Mapping[str, Any], cost: Mapping[str, Any]) -> Iterator[Meas
     program = f"{data['label']}, {data['budget']['name']}"
     for protocol, found in (data.get("measured") or {}).items():
         predicted = ((cost.get("spu") or {}).get(protocol) or {}).get("lan") or {}
-        for quantity in ("sent_bytes", "rounds"):
+        for quantity, refill in (("sent_bytes", "refill_bytes"), ("rounds", "refill_rounds")):
             if found.get(quantity) and predicted.get(quantity):
                 yield Measured(
                     program,
                     protocol,
                     quantity,
-                    float(predicted[quantity]),
+                    # Refills of transfers come every few queries; the one that was measured had none.
+                    float(predicted[quantity]) - float(predicted.get(refill) or 0),
                     float(found[quantity]),
                     str(found.get("measured_on", "")),
                 )

@@ -17,7 +17,7 @@ from privit.plan import Plan, uniform_plan
 from privit.runs import Run, load_run, read_json
 from privit.spec import KINDS, Spec
 
-SPU_FIGURES = ("sent_bytes", "rounds", "seconds", "compute_seconds")
+SPU_FIGURES = ("sent_bytes", "rounds", "seconds", "compute_seconds", "refill_bytes", "refill_rounds")
 BENCH_FIGURES = (
     "sent_bytes",
     "rounds",
