@@ -283,7 +283,7 @@ FAMILIES = {
     "sites": ("#D55E00", "s", "budget in sites: PriViT, 10 % + 10 %"),
     "sites-fitted": ("#E69F00", "^", "budget in sites, fitted stand-ins"),
     "untrained": ("#0072B2", "o", "budget in WAN seconds, chosen without training"),
-    "capped": ("#CC79A7", "P", "budget in bytes and WAN seconds, trained as long as PriViT"),
+    "capped": ("#CC79A7", "P", "budget in bytes and WAN seconds, no more epochs than PriViT"),
     "cost": ("#009E73", "D", "budget in WAN seconds, searched"),
 }
 PANELS = (
@@ -319,7 +319,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
                     label=shown if found else None,
                 )
             axes.axhline(100 * results[name]["teacher"], color="grey", linestyle=":", linewidth=1)
-            axes.set_xlim(left=0)
+            axes.set_xlim(0, 1.08 * max(figures[key] / unit for figures in arms.values()))
             axes.set(xlabel=label, title=name)
         row[0].set_ylabel("accuracy, %")
     handles = {
