@@ -10,8 +10,9 @@ from privit.cost.pricing import JointPricer, Price, Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import KINDS, Granularity, sites, vit_spec
-from privit.train.afford import Affordable
+from privit.train.afford import Affordable, settle
 from privit.train.caps import NO_CAPS, Caps, caps_of, handed_out
+from privit.train.vit import Student
 
 SPEC = vit_spec(image_size=12, patch_size=4, width=16, depth=4, heads=2, classes=10, channels=1)
 OPTIONS = {
@@ -80,6 +81,22 @@ def test_two_units_of_the_engine_are_spent_together() -> None:
     joint = JointPricer(SPEC, PRICE, {}, most={"bytes": budget, "rounds": most})
     assert joint.cost(plan) == pytest.approx(budget * max(spent.values()))
     assert joint.weight(joint.rest(Granularity())) < joint.value(joint.rest(Granularity()))
+
+
+def test_a_model_whose_own_ranges_break_a_cap_every_time_is_refused_in_those_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = affordable()
+    monkeypatch.setattr("privit.train.afford.measure_ranges", lambda *_: {})
+    monkeypatch.setattr(Affordable, "breaks", lambda self, plan, caps, ranges=None: ranges is not None)
+
+    def student_for(plan: Plan) -> Student:
+        student = Student(SPEC)
+        student.plan = lambda *_: plan  # type: ignore[method-assign]
+        return student
+
+    with pytest.raises(BudgetError, match=r"no plan was found within .* and its caps"):
+        settle(found, 1e7, student_for, np.zeros((1, 1, 12, 12)), None, Caps({}, {"rounds": 500}))
 
 
 def test_sites_of_a_layer_that_does_without_go_to_one_that_does_not() -> None:

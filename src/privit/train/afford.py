@@ -16,6 +16,7 @@ from privit.config import Budget, SearchConfig
 from privit.cost.ladder import Ladder, Losses, below_floor, make_ladder
 from privit.cost.pricing import ENGINE_UNITS, JointPricer, Price, Pricer, Unit
 from privit.cost.rungs import WITHIN
+from privit.errors import BudgetError
 from privit.plan import Plan, uniform_plan
 from privit.spec import KINDS, Granularity, Spec
 from privit.train.caps import NO_CAPS, Caps, handed_out
@@ -202,6 +203,12 @@ def settle(
             break  # The ranges change nothing: there is no plan nearer to the budget.
         found.use_ranges(own)
         target = min(target, budget) if cost <= budget else target * budget / cost
+    if best is None and caps != NO_CAPS:
+        raise BudgetError(
+            f"no plan was found within {found.price.show(budget)} and its caps: fitted to a plan, the model "
+            "has other ranges, and costs more than was priced",
+            "give a few per cent more of each",
+        )
     if best is None:
         raise found.ladder.refusal(budget)
     return best
