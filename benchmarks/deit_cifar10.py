@@ -5,8 +5,9 @@
 
 The students are those of fitted_training.py (which trains what is not trained yet), the one of cost_budget.py
 with the bytes of PriViT's plan as a budget and a cap in seconds (10-capped: it keeps less than 10 % + 10 %
-of the sites), and three peers: PriViT-R (the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and
-MPCFormer (2Quad and Quad everywhere). For each student:
+of the sites), that plan with as many sites more as make 10 % + 10 % (10-filled), and three peers: PriViT-R
+(the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and MPCFormer (2Quad and Quad everywhere). For
+each student:
     export      the artifact, ranges measured and checked
     cost        ReLUOps (paper), AND gates (circuits), bytes, rounds and seconds (spu), all predicted
     folded      the program's logits in the clear against the torch student's, over 100 test images
@@ -29,12 +30,16 @@ from typing import Any
 import numpy as np
 from cost_budget import exported
 from fitted_teacher import ROOT, RUNS, SHARED, TEACHER, teacher
-from fitted_training import CELLS, finetune_config, run_cell, search_config, split_cell
+from fitted_training import BUDGETS, CELLS, finetune_config, run_cell, search_config, split_cell
 
 from privit.artifact import load_artifact
-from privit.config import Budget, changed
-from privit.plan import uniform_plan
-from privit.runs import load_run, write_text
+from privit.cli.budgeting import FITTED
+from privit.config import Budget, changed, free_choices
+from privit.operators import BY_NAME
+from privit.plan import Plan, plan_from_ids, uniform_plan
+from privit.runs import load_run, read_arrays, write_text
+from privit.spec import KINDS
+from privit.train.afford import choices
 from privit.train.baselines import match
 from privit.train.finetune import finetune
 from privit.train.search import search
@@ -46,6 +51,9 @@ SIMULATED_IMAGES, PRIVATE_IMAGES = 100, 3
 BENCHMARK = "semi2k-benchmark"
 PROTOCOLS = (BENCHMARK, "aby3", "cheetah")
 NETWORKS = ("lan", "wan")
+CAPPED = ROOT / "runs" / "cost-budget" / "deit" / "seed-0" / "search-capped-1.6"
+"""Where cost_budget.py keeps the plan of 10-capped as it was chosen, with what every site loses."""
+EXACT = {"gelu": "gelu", "softmax": "softmax"}
 MEMORY_BYTES = 0
 """Of images kept at the model's size: a hundred of 10,000 are made on demand."""
 
@@ -55,7 +63,36 @@ def train_capped() -> Path:
     import cost_budget
 
     cost_budget.run_seed("deit", 0, trained=False)
-    return cost_budget.RUNS / "deit" / "seed-0" / "capped-1.6"
+    return CAPPED.with_name("capped-1.6")
+
+
+def train_filled() -> Path:
+    """The plan of 10-capped, with the exact sites that it is short of 10 % + 10 %."""
+    train_capped()
+    finetune(CAPPED, RUNS / "10-filled", finetune_config(), plan=filled_plan(CAPPED, BUDGETS["10"]))
+    return RUNS / "10-filled"
+
+
+def filled_plan(searched: Path, budget: Budget) -> Plan:
+    """A plan found under cost with exact sites added up to a budget in sites.
+
+    Rounds follow the layers that keep any, so all that a kind is short of goes to one layer: the one in
+    which these sites lose most with what stands there (as measured by the search, without training).
+    """
+    run = load_run(searched, "search")
+    plan, arrays = read_model(run).plan, read_arrays(run.folder / "losses.safetensors")
+    levels = choices(EXACT, FITTED, free_choices(FITTED))
+    layers = {kind: [ids.copy() for ids in plan.layers[kind]] for kind in KINDS}
+    for kind in KINDS:
+        short = round(budget.sites[kind] * plan.total(kind)) - sum(plan.kept(kind))
+        lost = []
+        for i, ids in enumerate(layers[kind]):
+            level = np.argmax([ids == BY_NAME[name].id for name in levels[kind]], axis=0)
+            lost.append(np.take_along_axis(arrays[f"losses/{kind}/{i}"], level[None], axis=0).ravel())
+        best = max(range(len(lost)), key=lambda i: float(np.sort(lost[i])[-short:].sum()))
+        flat = layers[kind][best].reshape(-1)
+        flat[np.argsort(-lost[best], kind="stable")[:short]] = BY_NAME[EXACT[kind]].id
+    return plan_from_ids(plan.granularity, layers)
 
 
 def train_relu() -> Path:
@@ -93,6 +130,7 @@ def train_cell(cell: str) -> Path:
 
 OTHERS: dict[str, Callable[[], Path]] = {
     "10-capped": train_capped,
+    "10-filled": train_filled,
     "10-relu": train_relu,
     "10-snl": train_snl,
     "mpcformer": train_mpcformer,

@@ -1,10 +1,11 @@
-"""Fitted stand-ins against the paper's after the same training: 0 + 0 and 10 % + 10 % of the sites kept.
+"""Fitted stand-ins against the paper's after the same training, at four budgets from 50 % to nothing.
 
     python benchmarks/fitted_training.py [--cells 0-fitted 0-paper 10-fitted 10-paper]
 
-DeiT-Tiny at 112 px, 8,000 CIFAR-10 training images, one teacher (fitted_teacher.py). At 10 % + 10 % the
-plan is searched, weights and switches together, once for each kind of stand-in with the same settings: from
-fitted stand-ins, or from the teacher with the paper's. At 0 + 0 there is nothing to choose. Then all are
+DeiT-Tiny at 112 px, 8,000 CIFAR-10 training images, one teacher (fitted_teacher.py). At 50 % + 50 %, 30 % of
+the GELU tokens + 10 % of the softmax rows, and 10 % + 10 % the plans come from one descent, in which weights
+and switches are trained together, once for each kind of stand-in with the same settings: from fitted
+stand-ins, or from the teacher with the paper's. At 0 + 0 there is nothing to choose. Then all are
 fine-tuned with the same settings. Every cell is a line of run folders: what is finished is read, what was
 interrupted goes on. The end is docs/results/fitted-training.json.
 """
@@ -51,7 +52,7 @@ PENALTY = {"fitted": {"gelu": 6e-4, "softmax": 5e-4}, "paper": {"gelu": 2e-2, "s
 
 It is what tells sites apart from noise; a fitted stand-in is so near the operator it replaces that its
 switch's gradient is some thirty times smaller."""
-CELLS = ("0-fitted", "0-paper", "10-fitted", "10-paper", "30-10-fitted", "30-10-paper")
+CELLS = tuple(f"{budget}-{kind}" for budget in ("0", "10", "30-10", "50") for kind in STAND_INS)
 UNTRAINED_IMAGES = 2000
 
 

@@ -17,6 +17,7 @@ from privit.errors import ArtifactError, RequestError, WorkError
 from privit.plan import Plan, all_weight_shapes
 from privit.spec import Spec
 from privit.train.ranges import check_ranges, measure_ranges
+from privit.train.stream import fitting_scale, scaled_stream
 from privit.train.vit import Student
 
 CHECKED_IMAGES = 8
@@ -35,13 +36,19 @@ def export_artifact(
     """The artifact in `folder`, with server/ and client/, as read back from disk.
 
     Measures the ranges on `validation_images` (n, C, S, S) and refuses a model whose values the engine
-    cannot hold, before anything is written. An artifact that was in `folder` is replaced as a whole.
+    cannot hold, before anything is written; a residual stream that is too large is scaled down first, which
+    changes no logit. An artifact that was in `folder` is replaced as a whole.
     """
     _check_request(student.spec, preprocessing, class_names, validation_images)
     student = with_plan(student, plan)
     ranges = measure_ranges(student, validation_images)
+    notes, scale = dict(notes or {}), fitting_scale(ranges, student.spec)
+    if scale != 1:
+        student = scaled_stream(student, scale)
+        ranges = measure_ranges(student, validation_images)
+        notes["stream_scale"] = scale
     check_ranges(ranges, student.spec)
-    public = Public(student.spec, preprocessing, tuple(class_names), ranges, dict(notes or {}))
+    public = Public(student.spec, preprocessing, tuple(class_names), ranges, notes)
     weights = {name: student.weights()[name] for name in all_weight_shapes(student.spec, plan)}
     _refuse_foreign_folder(folder)
     staging = folder.parent / f".{folder.name}.partial"
