@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from privit.spec import Spec
 from privit.train.ranges import RESERVE, limit_of
@@ -42,13 +43,12 @@ def scaled_stream(student: Student, scale: float) -> Student:
     scaled = Student(spec, student.granularity)
     scaled.set_plan(student.plan())
     scaled.load_weights(student.weights())
-    writers = [scaled.patch.weight, scaled.patch.bias, scaled.position]
+    writers: list[Tensor] = [scaled.patch.weight, scaled.patch.bias, scaled.position]
     if scaled.class_token is not None:
         writers.append(scaled.class_token)
-    for name, parameter in scaled.named_parameters():
-        if name.startswith("blocks.") and name.split(".")[2] in ("out", "down"):
-            writers.append(parameter)
+    for block in scaled.blocks:
+        writers += [*block.get_submodule("out").parameters(), *block.get_submodule("down").parameters()]
     with torch.no_grad():
-        for parameter in writers:
-            parameter.mul_(scale)
+        for writer in writers:
+            writer.mul_(scale)
     return scaled.to(student.position.device).train(student.training)
