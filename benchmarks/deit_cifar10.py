@@ -6,8 +6,8 @@
 The students are those of fitted_training.py (which trains what is not trained yet), the one of cost_budget.py
 with the bytes of PriViT's plan as a budget and a cap in seconds (10-capped: it keeps less than 10 % + 10 %
 of the sites), that plan with as many sites more as make 10 % + 10 % (10-filled), and three peers: PriViT-R
-(the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and MPCFormer (2Quad and Quad everywhere). For
-each student:
+(the plan of 10 % + 10 % with ReLU for GELU), SNL (GELU only) and MPCFormer (2Quad and Quad everywhere).
+`whole` is the teacher itself, untouched, as privit would serve it. For each student:
     export      the artifact, ranges measured and checked
     cost        ReLUOps (paper), AND gates (circuits), bytes, rounds and seconds (spu), all predicted
     folded      the program's logits in the clear against the torch student's, over 100 test images
@@ -15,6 +15,7 @@ each student:
     simulated   100 test images on SEMI2K: accuracy, and agreement with plaintext (not private: a benchmark)
     private     3 test images between two processes on CHEETAH
     private3    3 test images between three processes on ABY3
+    timed       seconds on CHEETAH next to dense and dense-rewritten, one after the other in one process
 Each part of each student is kept as it is finished, so that an interrupted command goes on.
 """
 
@@ -129,6 +130,7 @@ def train_cell(cell: str) -> Path:
 
 
 OTHERS: dict[str, Callable[[], Path]] = {
+    "whole": lambda: TEACHER,
     "10-capped": train_capped,
     "10-filled": train_filled,
     "10-relu": train_relu,
@@ -142,8 +144,11 @@ def export_part(student: str, folder: Path) -> dict[str, Any]:
     """The artifact of a student, trained first where it is not; of one that is refused the program alone."""
     run = OTHERS[student]() if student in OTHERS else train_cell(student)
     refused = exported(run, folder)
-    result = load_run(run).result() or {}
-    found = {"accuracy": result["accuracy"], "kept": result["kept"], "sites": result["sites"]}
+    result, artifact = load_run(run).result() or {}, load_artifact(folder)
+    found: dict[str, Any] = {"accuracy": result["accuracy"]}
+    found["kept"] = {kind: artifact.plan.kept(kind) for kind in KINDS}
+    found["sites"] = {kind: artifact.plan.total(kind) for kind in KINDS}
+    found |= {key: artifact.public.notes[key] for key in ("stream_scale",) if key in artifact.public.notes}
     return found | ({"refused": refused} if refused else {})
 
 
@@ -186,11 +191,11 @@ def cost_part(student: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def bench_part(student: str, folder: Path) -> dict[str, Any]:
-    """Bytes and rounds on SEMI2K, next to the untouched model as written and rewritten."""
+def bench_part(student: str, folder: Path, protocol: str = BENCHMARK) -> dict[str, Any]:
+    """Bytes, rounds and seconds, next to the untouched model as written and rewritten."""
     from privit.serve.bench import bench
 
-    result = bench(load_artifact(folder), BENCHMARK, ("dense", "dense-rewritten"))
+    result = bench(load_artifact(folder), protocol, ("dense", "dense-rewritten"))
     return _shown(result) | {name: _shown(figures) for name, figures in result["against"].items()}
 
 
@@ -229,6 +234,7 @@ PARTS: dict[str, Callable[[str, Path], dict[str, Any]]] = {
     "simulated": simulated_part,
     "private": private_part,
     "private3": partial(private_part, protocol="aby3"),
+    "timed": partial(bench_part, protocol="cheetah"),
 }
 
 
@@ -242,7 +248,7 @@ def main() -> dict[str, Any]:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS)[:-2])
     arguments = parser.parse_args()
     teacher()
     for student in arguments.students:

@@ -9,28 +9,21 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deit_table import NAMES
 from matplotlib.figure import Figure
 
 PROTOCOL = "semi2k-benchmark"
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "results" / "cifar10"
-LETTERS = "abcdefghijkl"
-DENSE = {"dense": "as commonly written", "dense-rewritten": "with privit's rewrites"}
+LETTERS = "abcdefghijklmnopq"
+DENSE = {"dense": "whole model, as commonly written", "dense-rewritten": NAMES["whole"]}
 # Okabe and Ito's colours, which the colour-blind tell apart; shapes say the same in print.
 FAMILIES = {
-    "fitted": ("#0072B2", "o", "fitted stand-ins"),
-    "capped": ("#CC79A7", "P", "fitted, a budget in bytes and seconds"),
-    "paper": ("#D55E00", "s", "the paper's stand-ins"),
-    "peer": ("#009E73", "^", "peer"),
-    "dense": ("#000000", "D", "whole model"),
-}
-NAMES = {
-    "0": "none exact",
-    "10": "10 % + 10 %",
-    "10-capped": "8 % + 9 %",
-    "30-10": "30 % + 10 %",
-    "10-relu": "PriViT-R, 10 % + 10 %",
-    "10-snl": "SNL, 10 % of GELUs",
-    "mpcformer": "MPCFormer",
+    "fitted": ("#0072B2", "o"),
+    "capped": ("#CC79A7", "P"),
+    "filled": ("#CC79A7", "P"),
+    "paper": ("#D55E00", "s"),
+    "peer": ("#009E73", "^"),
+    "dense": ("#000000", "D"),
 }
 
 
@@ -51,13 +44,12 @@ def points(results: dict[str, Any]) -> list[Point]:
     """
     found = []
     for student, parts in results["students"].items():
-        if "cost" not in parts:
+        if "cost" not in parts or student == "whole":
             continue
-        share, _, kind = student.rpartition("-")
-        family = kind if kind in ("fitted", "capped", "paper") else "peer"
-        label = NAMES[student if student in NAMES else share]
+        kind = student.rpartition("-")[2]
+        family = kind if kind in FAMILIES else "peer"
         cost = parts.get("bench", parts["cost"][f"{PROTOCOL}/lan/all"])
-        found.append(_point(family, label, parts["export"]["accuracy"], cost))
+        found.append(_point(family, NAMES[student], parts["export"]["accuracy"], cost))
     costs = next(parts["cost"] for parts in results["students"].values() if "cost" in parts)
     for name, label in DENSE.items():
         found.append(_point("dense", label, results["teacher"]["accuracy"], costs[f"{PROTOCOL}/lan/{name}"]))
@@ -74,7 +66,7 @@ def draw(found: list[Point]) -> Figure:
     panels = (("megabytes", "MB that one party sends"), ("rounds", "rounds"))
     for axes, (value, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         for letter, point in zip(LETTERS, found, strict=False):
-            colour, marker, family = FAMILIES[point.family]
+            colour, marker = FAMILIES[point.family]
             across = getattr(point, value)
             axes.scatter(
                 [across],
@@ -82,7 +74,7 @@ def draw(found: list[Point]) -> Figure:
                 c=colour,
                 marker=marker,
                 s=48,
-                label=f"{letter}  {family}: {point.label} ({point.accuracy:.1f} %)",
+                label=f"{letter}  {point.label} ({point.accuracy:.1f} %)",
             )
             axes.annotate(
                 letter,
