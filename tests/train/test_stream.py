@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
 from privit.plan import Plan
+from privit.serve.bench import bench
 from privit.spec import Granularity, Spec, vit_spec
 from privit.train.baselines import random_plan
 from privit.train.export import artifact_logits, export_artifact
@@ -85,6 +87,20 @@ def test_a_model_whose_stream_is_too_large_is_exported_scaled(tmp_path: Path) ->
     np.testing.assert_allclose(
         artifact_logits(artifact, make_images()), logits(student), rtol=1e-5, atol=1e-6
     )
+
+
+def test_a_scaled_model_is_right_under_sharing_and_the_unscaled_one_is_not(tmp_path: Path) -> None:
+    plan = random_plan(SPEC, 0.3, 0.3, stand_in=FITTED)
+    large = scaled_stream(make_student(SPEC, plan), 1024.0)
+    preprocessing = Preprocessing(8, 1, (0.5,), (0.25,))
+    artifact = export_artifact(large, plan, preprocessing, ("a", "b", "c"), make_images(), tmp_path / "out")
+    unscaled = replace(
+        artifact,
+        public=replace(artifact.public, spec=large.spec, ranges=measure_ranges(large, make_images())),
+        weights=large.weights(),
+    )
+    assert bench(artifact, "semi2k-benchmark")["max_logit_error"] < 0.02
+    assert bench(unscaled, "semi2k-benchmark")["max_logit_error"] > 0.2
 
 
 def test_a_stream_that_fits_is_left_as_it_is(tmp_path: Path) -> None:
