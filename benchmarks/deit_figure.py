@@ -27,9 +27,16 @@ FAMILIES = {
 }
 
 
+UP, DOWN, LEFT, RIGHT = (0, 7), (0, -16), (-12, -4), (12, -4)
+SIDES = {"fitted": DOWN, "capped": LEFT, "filled": RIGHT, "paper": RIGHT, "peer": RIGHT, "dense": UP}
+"""Where a point's letter stands; those of one share and kind that would meet another's are in MOVED."""
+MOVED = {"30-10-fitted": UP, "10-snl": UP, "dense-rewritten": DOWN}
+
+
 class Point(NamedTuple):
     """One model of the picture."""
 
+    name: str
     family: str
     label: str
     accuracy: float
@@ -49,15 +56,17 @@ def points(results: dict[str, Any]) -> list[Point]:
         kind = student.rpartition("-")[2]
         family = kind if kind in FAMILIES else "peer"
         cost = parts.get("bench", parts["cost"][f"{PROTOCOL}/lan/all"])
-        found.append(_point(family, NAMES[student], parts["export"]["accuracy"], cost))
-    costs = next(parts["cost"] for parts in results["students"].values() if "cost" in parts)
+        found.append(_point(student, family, NAMES[student], parts["export"]["accuracy"], cost))
+    known = results["students"]
+    costs = next(known[name]["cost"] for name in ("whole", *known) if "cost" in known.get(name, {}))
     for name, label in DENSE.items():
-        found.append(_point("dense", label, results["teacher"]["accuracy"], costs[f"{PROTOCOL}/lan/{name}"]))
+        cost = costs[f"{PROTOCOL}/lan/{name}"]
+        found.append(_point(name, "dense", label, results["teacher"]["accuracy"], cost))
     return sorted(found, key=lambda point: -point.accuracy)
 
 
-def _point(family: str, label: str, accuracy: float, cost: dict[str, Any]) -> Point:
-    return Point(family, label, 100 * accuracy, cost["sent_bytes"] / 1e6, cost["rounds"])
+def _point(name: str, family: str, label: str, accuracy: float, cost: dict[str, Any]) -> Point:
+    return Point(name, family, label, 100 * accuracy, cost["sent_bytes"] / 1e6, cost["rounds"])
 
 
 def draw(found: list[Point]) -> Figure:
@@ -79,7 +88,7 @@ def draw(found: list[Point]) -> Figure:
             axes.annotate(
                 letter,
                 (across, point.accuracy),
-                (0, 7 if LETTERS.index(letter) % 2 == 0 else -16),
+                MOVED.get(point.name, SIDES[point.family]),
                 textcoords="offset points",
                 ha="center",
                 fontsize=9,

@@ -117,7 +117,9 @@ def processes(results: Mapping[str, Any]) -> list[list[str]]:
         for part in ("private", "private3"):
             if part in parts:
                 protocol = parts[part]["protocol"]
-                rows.append([NAMES[student], protocol, *_cost(parts[part])])
+                busy = " (busy machine)" if parts[part].get("busy") else ""
+                *counted, seconds = _cost(parts[part])
+                rows.append([NAMES[student], protocol, *counted, seconds + busy])
     return rows
 
 
@@ -147,7 +149,8 @@ def page(results: Mapping[str, Any]) -> str:
         head,
         "## Accuracy, and agreement with the clear under MPC\n",
         table(["student", "exact GELU tokens + softmax rows", "accuracy", *under], accuracies(results)),
-        "## Measured on semi2k-benchmark (not private), each beside the untouched model in one run\n",
+        "## Measured on semi2k-benchmark (not private), each beside the untouched model in one run\n\n"
+        "With `OMP_THREAD_LIMIT=1` ([engine.md](../../engine.md), Threads), all parties in one process.\n",
         table(["student", "sent", "rounds", "seconds", *against], measured(results, "bench")),
     ]
     if timed := measured(results, "timed"):
