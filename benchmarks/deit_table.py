@@ -60,8 +60,9 @@ def accuracies(results: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for student, parts in _students(results):
         row = [NAMES[student], kept(parts), f"{100 * parts['export']['accuracy']:.2f} %"]
+        missing = "cannot be served" if "refused" in parts["export"] else ""
         for part in ("simulated", "private", "private3"):
-            row.append(_agreement(parts[part]) if part in parts else "")
+            row.append(_agreement(parts[part]) if part in parts else missing)
         rows.append(row)
     return rows
 
@@ -83,7 +84,7 @@ def measured(results: Mapping[str, Any], part: str) -> list[list[str]]:
         for name in ("dense", "dense-rewritten"):
             other = figures[name]
             ratios = [figures[key] / other[key] for key in ("sent_bytes", "rounds", "seconds")]
-            rows[-1].append(" / ".join(f"{ratio:.2f}" for ratio in ratios))
+            rows[-1].append(" / ".join(f"{ratio:.3f}" for ratio in ratios))
     return rows
 
 
