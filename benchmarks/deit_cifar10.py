@@ -45,6 +45,7 @@ from privit.train.baselines import match
 from privit.train.finetune import finetune
 from privit.train.search import search
 from privit.train.stages import planned_student, read_model
+from privit.train.vit import EXACT
 
 RESULT = ROOT / "docs" / "results" / "cifar10" / "results.json"
 ARTIFACTS = RUNS / "artifacts"
@@ -54,7 +55,6 @@ PROTOCOLS = (BENCHMARK, "aby3", "cheetah")
 NETWORKS = ("lan", "wan")
 CAPPED = ROOT / "runs" / "cost-budget" / "deit" / "seed-0" / "search-capped-1.6"
 """Where cost_budget.py keeps the plan of 10-capped as it was chosen, with what every site loses."""
-EXACT = {"gelu": "gelu", "softmax": "softmax"}
 MEMORY_BYTES = 0
 """Of images kept at the model's size: a hundred of 10,000 are made on demand."""
 
@@ -238,6 +238,16 @@ PARTS: dict[str, Callable[[str, Path], dict[str, Any]]] = {
 }
 
 
+ASKED = ("folded", "simulated", "private", "private3")
+"""Parts that ask a student, which one whose values do not fit the engine cannot answer."""
+
+
+def refused(student: str) -> bool:
+    """Whether the student's export was refused."""
+    notes = ARTIFACTS / f"{student}.export.json"
+    return notes.is_file() and "refused" in json.loads(notes.read_text())
+
+
 def _shown(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in ("sent_bytes", "rounds", "seconds") if name in figures}
 
@@ -254,7 +264,7 @@ def main() -> dict[str, Any]:
     for student in arguments.students:
         for part in arguments.parts:
             notes = ARTIFACTS / f"{student}.{part}.json"
-            if not notes.is_file():
+            if not notes.is_file() and not (part in ASKED and refused(student)):
                 write_text(notes, json.dumps(PARTS[part](student, ARTIFACTS / student), indent=2) + "\n")
     return summarize()
 
