@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from privit.demo import build
-from privit.serve.bench import bench
-from privit.serve.client import connect
-from privit.serve.evaluate import evaluate
-from privit.serve.private import evaluate_private
-from privit.serve.processes import local_parties
+from privit.serve.measure.bench import bench
+from privit.serve.measure.evaluate import evaluate
+from privit.serve.measure.private import evaluate_private
+from privit.serve.parties.client import connect
+from privit.serve.parties.processes import local_parties
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "agreement.json"

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.circuits_tables import write_tables
-from privit.cost.circuits import floating, integer
-from privit.cost.circuits.functions import (
+from privit.cost.estimate import breakdown, estimate
+from privit.cost.gates.circuits import floating, integer
+from privit.cost.gates.circuits.functions import (
     FUNCTIONS,
     SETTINGS,
     Function,
@@ -25,10 +26,9 @@ from privit.cost.circuits.functions import (
     evaluate_masked,
     gelu_tanh,
 )
-from privit.cost.circuits.garbled_run import run_two_processes
-from privit.cost.circuits.gates import Plain, to_wires
-from privit.cost.estimate import breakdown, estimate
-from privit.cost.paper import (
+from privit.cost.gates.circuits.garbled_run import run_two_processes
+from privit.cost.gates.circuits.gates import Plain, to_wires
+from privit.cost.gates.paper import (
     TINY_IMAGENET_GELU_TOKENS,
     TINY_IMAGENET_SOFTMAX_ROWS,
     UNSTATED,
@@ -36,7 +36,7 @@ from privit.cost.paper import (
     computable_totals,
     square_floor,
 )
-from privit.cost.profiles import PAPER_CONSTANTS, WITHOUT_SQUARE, profile_names
+from privit.cost.gates.profiles import PAPER_CONSTANTS, WITHOUT_SQUARE, profile_names
 from privit.plan import plan_from_counts, uniform_plan
 
 ROOT = Path(__file__).resolve().parents[1]

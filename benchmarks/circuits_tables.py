@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from privit.cost.circuits.functions import FUNCTIONS, SETTINGS
+from privit.cost.gates.circuits.functions import FUNCTIONS, SETTINGS
 
 Rows = list[list[str]]
 

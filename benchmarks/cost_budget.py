@@ -35,18 +35,18 @@ import numpy as np
 from privit.artifact import Public, load_artifact, save_artifact
 from privit.cli.budgeting import FITTED
 from privit.config import Budget, FinetuneConfig, SearchConfig, free_choices, spend
-from privit.cost.pricing import Price
-from privit.cost.spu import estimate_spu
-from privit.data import preprocess_split
+from privit.cost.budgets.pricing import Price
+from privit.cost.spu.predict import estimate_spu
+from privit.data.datasets import preprocess_split
 from privit.errors import RequestError
 from privit.plan import all_weight_shapes
 from privit.presets import DIGITS_MODEL, preset
 from privit.runs import load_run, write_text
-from privit.serve.bench import bench
-from privit.serve.measure import measure_queries
+from privit.serve.measure.bench import bench
+from privit.serve.measure.measure import measure_queries
 from privit.train.finetune import export, finetune
-from privit.train.fit import FitConfig
-from privit.train.ranges import measure_ranges
+from privit.train.fitting.fit import FitConfig
+from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.search import search
 from privit.train.stages import read_model
 from privit.train.teacher import train_teacher

@@ -40,12 +40,12 @@ from privit.operators import BY_NAME
 from privit.plan import Plan, plan_from_ids, uniform_plan
 from privit.runs import load_run, read_arrays, write_text
 from privit.spec import KINDS
-from privit.train.afford import choices
 from privit.train.baselines import match
+from privit.train.descent.afford import choices
 from privit.train.finetune import finetune
 from privit.train.search import search
 from privit.train.stages import planned_student, read_model
-from privit.train.vit import EXACT
+from privit.train.student.vit import EXACT
 
 RESULT = ROOT / "docs" / "results" / "cifar10" / "results.json"
 ARTIFACTS = RUNS / "artifacts"
@@ -156,9 +156,9 @@ def folded_part(student: str, folder: Path) -> dict[str, Any]:
     """How far folding stand-ins into weights moves the logits: the exported program against torch."""
     import torch
 
-    from privit.data import load_data
-    from privit.serve.evaluate import plain_logits
-    from privit.train.batches import Images, to_tensor
+    from privit.data.datasets import load_data
+    from privit.serve.measure.evaluate import plain_logits
+    from privit.train.loop.batches import Images, to_tensor
 
     artifact = load_artifact(folder)
     assert artifact.weights is not None
@@ -176,7 +176,7 @@ def folded_part(student: str, folder: Path) -> dict[str, Any]:
 def cost_part(student: str, folder: Path) -> dict[str, Any]:
     """Predicted cost by every profile, of the student and of the untouched model."""
     from privit.cost.estimate import estimate
-    from privit.cost.spu import estimate_spu
+    from privit.cost.spu.predict import estimate_spu
 
     artifact = load_artifact(folder)
     spec, plan, ranges = artifact.public.spec, artifact.plan, artifact.public.ranges
@@ -193,7 +193,7 @@ def cost_part(student: str, folder: Path) -> dict[str, Any]:
 
 def bench_part(student: str, folder: Path, protocol: str = BENCHMARK) -> dict[str, Any]:
     """Bytes, rounds and seconds, next to the untouched model as written and rewritten."""
-    from privit.serve.bench import bench
+    from privit.serve.measure.bench import bench
 
     result = bench(load_artifact(folder), protocol, ("dense", "dense-rewritten"))
     return _shown(result) | {name: _shown(figures) for name, figures in result["against"].items()}
@@ -201,7 +201,7 @@ def bench_part(student: str, folder: Path, protocol: str = BENCHMARK) -> dict[st
 
 def simulated_part(student: str, folder: Path) -> dict[str, Any]:
     """Accuracy and agreement over 100 images in the simulator: a benchmark mode that is not private."""
-    from privit.serve.evaluate import evaluate
+    from privit.serve.measure.evaluate import evaluate
 
     return evaluate(
         folder,
@@ -215,7 +215,7 @@ def simulated_part(student: str, folder: Path) -> dict[str, Any]:
 
 def private_part(student: str, folder: Path, protocol: str = "cheetah") -> dict[str, Any]:
     """Accuracy, agreement and seconds between real processes."""
-    from privit.serve.private import evaluate_private
+    from privit.serve.measure.private import evaluate_private
 
     return evaluate_private(
         folder,

@@ -20,8 +20,8 @@ import torch
 from privit.artifact import Preprocessing
 from privit.spec import KINDS, Granularity, Spec, vit_spec
 from privit.train.export import export_artifact
-from privit.train.switch import rank_plan
-from privit.train.vit import Student
+from privit.train.student.switch import rank_plan
+from privit.train.student.vit import Student
 
 KEPT_SHARE = 0.1
 

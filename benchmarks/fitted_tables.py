@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from fitted_teacher import ROOT, RUNS, TEACHER, teacher
 
-from privit.data import Split, preprocess_split
+from privit.data.datasets import Split, preprocess_split
 from privit.plan import Plan, plan_from_kept
 from privit.runs import load_run, write_text
 from privit.spec import Granularity, Spec
-from privit.train.batches import Images
-from privit.train.fit import FitConfig, fit, fit_images
+from privit.train.fitting.fit import FitConfig, fit, fit_images
+from privit.train.loop.batches import Images
 from privit.train.stages import Model, planned_student, read_model
 from privit.train.training_free import accuracy
 

@@ -23,8 +23,8 @@ from fitted_teacher import ROOT, RUNS, TEACHER, teacher
 from privit.config import Budget, Descent, FinetuneConfig, SearchConfig
 from privit.plan import Plan, swap_operator
 from privit.runs import load_run, write_text
-from privit.train.batches import Images
 from privit.train.finetune import finetune
+from privit.train.loop.batches import Images
 from privit.train.search import search
 from privit.train.stages import planned_student, read_model
 from privit.train.training_free import (

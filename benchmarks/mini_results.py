@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image
 
-from privit.report.write import FIGURES, MARKDOWN, TABLES, write_report
+from privit.report.render.write import FIGURES, MARKDOWN, TABLES, write_report
 from privit.runs import write_text
 
 ROOT = Path(__file__).resolve().parents[1]

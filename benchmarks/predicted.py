@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from privit.artifact import Preprocessing, Public
-from privit.cost.spu import estimate_spu
-from privit.cost.table import PROTOCOLS, shipped_table
+from privit.cost.spu.predict import estimate_spu
+from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.spec import Granularity, Spec, sites, vit_spec
@@ -75,11 +75,11 @@ def ranges_of(spec: Spec, kind: str) -> dict[str, float]:
 
 def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
     """Bytes, rounds and seconds of a query, counted in the simulator."""
-    from privit.serve.bench import random_image, random_weights
-    from privit.serve.comparison import written_inputs, written_parts
-    from privit.serve.compile import client_values, compile_program, program_of, server_values
-    from privit.serve.protocols import protocol
-    from privit.serve.runtime import Simulator
+    from privit.serve.engine.compile import client_values, compile_program, program_of, server_values
+    from privit.serve.engine.protocols import protocol
+    from privit.serve.engine.simulator import Simulator
+    from privit.serve.measure.bench import random_image, random_weights
+    from privit.serve.model.as_written import written_inputs, written_parts
 
     plan, found = plan_of(spec, kind), protocol(protocol_name)
     preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
@@ -112,7 +112,7 @@ def _figures(ranks: Sequence[Any], seconds: float) -> dict[str, float]:
 
 def without_refills(counts: Any) -> dict[str, float]:
     """A query less its refills of transfers, which are the sends of one party alone."""
-    from privit.serve.profile import Traffic
+    from privit.serve.engine.profile import Traffic
 
     made = shipped_table("cheetah").ciphertexts
     first, second = counts.ranks

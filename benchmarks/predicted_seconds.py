@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.predicted import models, plan_of, ranges_of
 from privit.artifact import Preprocessing, Public, save_artifact
-from privit.cost.spu import estimate_spu
-from privit.cost.table import PROTOCOLS
+from privit.cost.spu.predict import estimate_spu
+from privit.cost.spu.table import PROTOCOLS
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "predicted-seconds.json"
 TOLERANCE = 0.25
@@ -32,8 +32,8 @@ PLANS = ("digits/searched", "digits/mixed", "small32/dense-rewritten", "deit-tin
 
 def measured(protocol: str, name: str, networks: Sequence[str]) -> dict[str, Any]:
     """The seconds of every query over each network, and how busy the machine was before."""
-    from privit.serve.bench import random_weights
-    from privit.serve.measure import measure_queries
+    from privit.serve.measure.bench import random_weights
+    from privit.serve.measure.measure import measure_queries
 
     model, kind = name.split("/")
     spec = models(protocol)[model]

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from privit.plan import uniform_plan
 from privit.spec import Spec, vit_spec
 from privit.train.baselines import random_plan
-from privit.train.vit import Student
+from privit.train.student.vit import Student
 
 MODEL = "deit_tiny_patch16_224"
 STEPS = ("timm", "teacher", "plain", "search", "finetune")

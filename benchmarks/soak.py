@@ -23,10 +23,10 @@ import numpy as np
 
 from privit.artifact import Artifact, Preprocessing, Public, save_artifact
 from privit.plan import all_weight_shapes, plan_from_counts
-from privit.serve.client import connect, health
-from privit.serve.limits import Limits
-from privit.serve.private import clear_logits
-from privit.serve.processes import LocalParty, local_server
+from privit.serve.measure.private import clear_logits
+from privit.serve.parties.client import connect, health
+from privit.serve.parties.limits import Limits
+from privit.serve.parties.processes import LocalParty, local_server
 from privit.spec import vit_spec
 
 TOLERANCE = 0.05

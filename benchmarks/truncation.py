@@ -11,9 +11,9 @@ import sys
 
 import numpy as np
 
-from privit.serve.compile import Input, program_of
-from privit.serve.protocols import PROTOCOLS
-from privit.serve.runtime import Simulator
+from privit.serve.engine.compile import Input, program_of
+from privit.serve.engine.protocols import PROTOCOLS
+from privit.serve.engine.simulator import Simulator
 
 RING_BITS, FRACTION_BITS = 64, 18
 PAIRS = 20_000

@@ -31,10 +31,10 @@ def train_part(folder: Path) -> None:
 
     from privit.artifact import Preprocessing
     from privit.train.baselines import random_plan
-    from privit.train.convert import convert_timm
     from privit.train.export import export_artifact
+    from privit.train.hosts.convert import convert_timm
     from privit.train.stages import planned_student
-    from privit.train.vit import Student
+    from privit.train.student.vit import Student
 
     torch.manual_seed(0)
     spec, weights = convert_timm(timm.create_model(MODEL))
@@ -66,7 +66,7 @@ def cost_part(folder: Path) -> None:
     """All three profiles."""
     from privit.artifact import load_artifact
     from privit.cost.estimate import estimate
-    from privit.cost.spu import estimate_spu
+    from privit.cost.spu.predict import estimate_spu
 
     artifact = load_artifact(folder)
     for profile in ("paper", "circuits"):
@@ -76,7 +76,7 @@ def cost_part(folder: Path) -> None:
 
 def compile_part(folder: Path) -> None:
     """The program that both parties run."""
-    from privit.serve.costly import describe_program
+    from privit.serve.engine.costly import describe_program
 
     describe_program(folder, "cheetah")
 

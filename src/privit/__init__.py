@@ -10,7 +10,7 @@ from privit.plan import Plan
 from privit.spec import Spec
 
 if TYPE_CHECKING:
-    from privit.serve.client import connect
+    from privit.serve.parties.client import connect
     from privit.train.finetune import export, finetune
     from privit.train.search import search
     from privit.train.teacher import train_teacher
@@ -31,7 +31,7 @@ __all__ = [
 
 # These need torch or the engine, so they are imported when first asked for: a client never installs torch.
 _LAZY = {
-    "connect": "privit.serve.client",
+    "connect": "privit.serve.parties.client",
     "train_teacher": "privit.train.teacher",
     "search": "privit.train.search",
     "finetune": "privit.train.finetune",

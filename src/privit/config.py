@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from privit.cost.pricing import Price, Unit
+from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import operator
 from privit.plan import site_budget
 from privit.spec import KINDS, Granularity
 
 Augmentation = Mapping[str, Any]
-"""Settings of train/augment.py by name; empty means that images are used as they are."""
+"""Settings of train/loop/augment.py by name; empty means that images are used as they are."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from privit.cli.output import megabytes, note, percent, show_fields, show_rows
 from privit.config import keep
-from privit.data import load_data
+from privit.data.datasets import load_data
 from privit.errors import MissingExtra, WorkError
 from privit.presets import DIGITS_MODEL, preset
 from privit.report import write_report
@@ -88,7 +88,7 @@ def build(out: Path, seed: int) -> dict[str, Any]:
 def predict_in_the_clear(out: Path, images: int = IMAGES) -> list[str]:
     """What the torch student answers for the same images, by class name."""
     from privit.artifact import load_artifact
-    from privit.data import preprocess_split
+    from privit.data.datasets import preprocess_split
     from privit.train.export import artifact_logits
 
     artifact = load_artifact(out / "artifact")

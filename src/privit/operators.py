@@ -1,7 +1,7 @@
 """The one table of what can stand at a site.
 
-An entry names an operator; `train/activations.py` (torch) and `serve/activations.py` (jax) hold a
-function of the same name for each, and the parity tests are generated from this table.
+An entry names an operator; `train/student/activations.py` (torch) and `serve/model/activations.py` (jax)
+hold a function of the same name for each, and the parity tests are generated from this table.
 Adding an operator is one entry here, one function on each side, and a cost for its key.
 """
 

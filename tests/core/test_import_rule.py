@@ -68,10 +68,10 @@ def test_serving_never_touches_training(path: Path) -> None:
 def test_a_client_opens_its_folder_and_an_image_without_torch() -> None:
     code = """
 import sys
-import privit.artifact, privit.data, privit.images, privit.plan
-data = privit.data.load_data("digits")
+import privit.artifact, privit.data.datasets, privit.data.images, privit.plan
+data = privit.data.datasets.load_data("digits")
 preprocessing = privit.artifact.Preprocessing(8, 1, (0.5,), (0.5,))
-assert privit.data.preprocess(data.test.image(0), preprocessing).shape == (1, 8, 8)
+assert privit.data.datasets.preprocess(data.test.image(0), preprocessing).shape == (1, 8, 8)
 print(sorted({"torch", "jax", "spu"} & sys.modules.keys()))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

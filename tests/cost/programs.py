@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 
 from privit.artifact import Preprocessing, Public
-from privit.cost.subject import Operation
+from privit.cost.spu.subject import Operation
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_ids
-from privit.serve.compile import compile_program
-from privit.serve.listing import program_operations
-from privit.serve.protocols import protocol
+from privit.serve.engine.compile import compile_program
+from privit.serve.engine.listing import program_operations
+from privit.serve.engine.protocols import protocol
 from privit.spec import Granularity, Spec, sites, vit_spec
 
 SPEC = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sweep_files import full_sweep, small_sweep
 
-from privit.report.write import write_report
+from privit.report.render.write import write_report
 
 
 @pytest.fixture(scope="session")

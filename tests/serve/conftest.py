@@ -9,9 +9,9 @@ import pytest
 from serving import Served, make_artifact
 
 from privit.artifact import load_artifact
-from privit.serve.client import Client, connect
-from privit.serve.limits import Limits
-from privit.serve.processes import local_server
+from privit.serve.parties.client import Client, connect
+from privit.serve.parties.limits import Limits
+from privit.serve.parties.processes import local_server
 
 
 @pytest.fixture(scope="session")

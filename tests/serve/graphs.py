@@ -9,14 +9,14 @@ import numpy as np
 
 from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
-from privit.serve.bench import measured_ranges
-from privit.serve.compile import client_values, compile_program, server_values
-from privit.serve.forward import forward
-from privit.serve.graph import Graph
-from privit.serve.profile import Counts
-from privit.serve.protocols import protocol
-from privit.serve.rewrites import Rewrites
-from privit.serve.runtime import simulate
+from privit.program.graph import Graph
+from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.engine.profile import Counts
+from privit.serve.engine.protocols import protocol
+from privit.serve.engine.simulator import simulate
+from privit.serve.measure.bench import measured_ranges
+from privit.serve.model.forward import forward
+from privit.serve.model.rewrites import Rewrites
 from privit.spec import Spec, vit_spec
 
 SEMI2K = protocol("semi2k-benchmark")

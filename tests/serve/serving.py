@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image
 
 from privit.artifact import Artifact, Preprocessing, Public, save_artifact
-from privit.images import preprocess
+from privit.data.images import preprocess
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
-from privit.serve.client import Client
-from privit.serve.private import clear_logits
-from privit.serve.processes import LocalParty
+from privit.serve.measure.private import clear_logits
+from privit.serve.parties.client import Client
+from privit.serve.parties.processes import LocalParty
 from privit.spec import vit_spec
 
 CLASS_NAMES = tuple("abcdefghij")

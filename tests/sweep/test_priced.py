@@ -11,7 +11,7 @@ import pytest
 from small_recipe import SETTING, write_recipe
 
 from privit.config import from_json
-from privit.cost.pricing import Price
+from privit.cost.budgets.pricing import Price
 from privit.errors import RequestError
 from privit.presets import DIGITS, PRESETS
 from privit.sweep.methods import METHODS
@@ -86,7 +86,7 @@ def test_no_teacher_has_a_lower_floor_than_the_one_that_is_checked(tmp_path: Pat
     price, method = Price("rounds", "semi2k-benchmark"), METHODS["privit-fitted"]
     search = priced_stages(method.settings(DIGITS), price).search
     lowest = floor(method, search, price, spec)
-    from privit.cost.pricing import Pricer
+    from privit.cost.budgets.pricing import Pricer
     from privit.plan import uniform_plan
 
     plan = uniform_plan(spec, gelu="affine", softmax="constant_attn")

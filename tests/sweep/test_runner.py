@@ -219,7 +219,7 @@ def test_jobs_in_processes_of_their_own_give_the_same_cells(swept: tuple[Path, P
 
 
 def test_mpcformers_artifact_runs_privately(swept: tuple[Path, Path], tmp_path: Path) -> None:
-    from privit.serve.evaluate import evaluate
+    from privit.serve.measure.evaluate import evaluate
 
     artifact = swept[1] / cells(swept[1])["mpcformer"]["artifact"]
     found = evaluate(artifact, "simulated", "semi2k-benchmark", images=2, record=tmp_path / "record")

@@ -17,8 +17,15 @@ from privit.plan import Plan
 from privit.spec import Granularity, Spec, vit_spec
 from privit.train.baselines import random_plan
 from privit.train.export import artifact_logits, export_artifact, student_from_artifact
-from privit.train.ranges import INVERSE_LIMIT, PRODUCT_LIMIT, RESERVE, check_ranges, limit_of, measure_ranges
-from privit.train.vit import Student
+from privit.train.fixed_point.ranges import (
+    INVERSE_LIMIT,
+    PRODUCT_LIMIT,
+    RESERVE,
+    check_ranges,
+    limit_of,
+    measure_ranges,
+)
+from privit.train.student.vit import Student
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "artifact-v1"
 SPEC = vit_spec(8, 4, 8, 2, 2, 3, channels=1)

@@ -17,12 +17,12 @@ from privit.errors import BudgetError, RequestError
 from privit.plan import load_plan
 from privit.runs import load_run
 from privit.spec import KINDS, vit_spec
-from privit.train.binarize import active, keep_above, keep_ranked
-from privit.train.descent import SearchStage, levels_of
-from privit.train.optimize import make_optimizer
-from privit.train.schedule import next_penalty, start_penalty
+from privit.train.descent.binarize import active, keep_above, keep_ranked
+from privit.train.descent.descent import SearchStage, levels_of
+from privit.train.loop.optimize import make_optimizer
+from privit.train.loop.schedule import next_penalty, start_penalty
 from privit.train.search import search
-from privit.train.vit import Student
+from privit.train.student.vit import Student
 
 SPEC = vit_spec(8, 4, 16, 2, 2, 10, channels=1)
 

@@ -14,8 +14,8 @@ from tiny import MODEL, TEACHER
 from privit.config import FinetuneConfig, TeacherConfig
 from privit.errors import RequestError, TrainingDiverged
 from privit.runs import load_run
-from privit.train.losses import distillation
-from privit.train.schedule import learning_rate_factor
+from privit.train.loop.losses import distillation
+from privit.train.loop.schedule import learning_rate_factor
 from privit.train.teacher import train_teacher
 
 
@@ -37,7 +37,7 @@ def test_a_teacher_learns_and_its_run_says_how(teacher_run: Path) -> None:
 def test_a_loss_that_explodes_names_the_epoch_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privit.train import loop
+    from privit.train.loop import loop
 
     plain = loop.learning_rate_factor
     # From the third epoch on the step is so large that the loss must overflow.

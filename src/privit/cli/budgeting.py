@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from privit.cli.output import note, show_rows
 from privit.config import Budget, SearchConfig, free_choices
-from privit.cost.pricing import Price, Unit
+from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
 from privit.spec import KINDS
 
@@ -86,8 +86,8 @@ def measured_budgets(run: Path) -> dict[str, Any]:
 
 def measured(artifact: Path, price: Mapping[str, Any] | None) -> dict[str, Any]:
     """What an artifact's program costs when it is run, under keys that say so."""
-    from privit.serve.bench import bench
-    from privit.serve.measure import measure_queries
+    from privit.serve.measure.bench import bench
+    from privit.serve.measure.measure import measure_queries
 
     asked = Price(**price) if price else Price()
     found = bench(artifact, protocol=asked.protocol)

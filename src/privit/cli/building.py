@@ -175,7 +175,7 @@ def search(
 
     initial = None
     if fitted:
-        from privit.train.fit import FitConfig
+        from privit.train.fitting.fit import FitConfig
         from privit.train.training_free import fitted_start
 
         config = replace(config, stand_in={"gelu": "quadratic", "softmax": "quadratic_attn"})

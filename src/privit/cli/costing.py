@@ -75,8 +75,8 @@ def calibrate(
         quick: Fewer sizes.
         link_only: Measure only what running between processes adds, for a table that is there.
     """
-    from privit.serve.calibrate import calibrate as run_calibrate
-    from privit.serve.calibrate import measure_link_again
+    from privit.serve.measure.calibrate import calibrate as run_calibrate
+    from privit.serve.measure.calibrate import measure_link_again
 
     if link_only:
         measure_link_again(out)
@@ -94,7 +94,7 @@ def _explained(subject: Any, profile: str) -> list[dict[str, Any]]:
 
 
 def _show_terms(profile: str, protocol: str | None, json: bool) -> None:
-    from privit.cost.terms import operator_terms, protocol_terms
+    from privit.cost.spu.terms import operator_terms, protocol_terms
 
     columns, rows = protocol_terms(protocol or "cheetah") if profile == "spu" else operator_terms(profile)
     title = f"profile {profile}" + (f", {protocol or 'cheetah'}" if profile == "spu" else "")

@@ -31,13 +31,13 @@ def evaluate(
         json: Print one JSON object.
     """
     if on == "private":
-        from privit.serve.private import evaluate_private
+        from privit.serve.measure.private import evaluate_private
 
         result = evaluate_private(
             artifact, data=data, images=images or 20, protocol=protocol, progress=counter("private")
         )
     else:
-        from privit.serve.evaluate import evaluate as run_evaluate
+        from privit.serve.measure.evaluate import evaluate as run_evaluate
 
         result = run_evaluate(
             artifact, on=on, protocol=protocol, data=data, images=images, progress=counter(on)
@@ -66,7 +66,7 @@ def bench(
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s): two processes through a shaped tunnel.
         json: Print one JSON object.
     """
-    from privit.serve.bench import bench as run_bench
+    from privit.serve.measure.bench import bench as run_bench
 
     subject = read_subject(artifact, synthetic)
     names = tuple(filter(None, against.split(",")))
@@ -93,7 +93,7 @@ def compile(
         protocol: cheetah, aby3 or semi2k-benchmark.
         json: Print one JSON object.
     """
-    from privit.serve.costly import describe_program
+    from privit.serve.engine.costly import describe_program
 
     result = describe_program(read_subject(artifact, synthetic), protocol)
     if json:

@@ -37,8 +37,8 @@ def serve(
         queries: How many queries each client may make, kept over restarts.
         helper: HOST:PORT of the neutral third party, for aby3.
     """
-    from privit.serve.limits import Limits
-    from privit.serve.server import serve as run_server
+    from privit.serve.parties.limits import Limits
+    from privit.serve.parties.server import serve as run_server
 
     limits = Limits(sessions=sessions, queue=queue, queries=queries)
     run_server(
@@ -73,8 +73,8 @@ def query(
         helper: HOST:PORT of the neutral third party, for aby3.
         json: Print one JSON object.
     """
-    from privit.images import open_image
-    from privit.serve.client import connect
+    from privit.data.images import open_image
+    from privit.serve.parties.client import connect
 
     if not images:
         raise RequestError("no image was given", "privit query cat.png --model out/client --server HOST:PORT")
@@ -126,8 +126,8 @@ def helper(
         certs: Folder made by `privit certs`, for mutual TLS.
         sessions: How many sessions at the same time.
     """
-    from privit.serve.helper import run_helper
-    from privit.serve.limits import Limits
+    from privit.serve.parties.helper import run_helper
+    from privit.serve.parties.limits import Limits
 
     run_helper(
         folder,
@@ -153,7 +153,7 @@ def certs(
         client: Names of clients; later calls in the same folder add more.
         helper: Host names and addresses of aby3's neutral third party.
     """
-    from privit.serve.certs import make_certs
+    from privit.serve.wire.certs import make_certs
 
     folders = make_certs(out, server, client, helper)
     show_fields("certificates", {str(name): str(folder) for name, folder in folders.items()})
@@ -168,7 +168,7 @@ def health(server: Positional[str], certs: Path | None = None, json: bool = Fals
         certs: Folder made by `privit certs`, for mutual TLS.
         json: Print one JSON object.
     """
-    from privit.serve.client import health as ask
+    from privit.serve.parties.client import health as ask
 
     answer = ask(server, certs=certs)
     if json:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privit.artifact import Artifact, Preprocessing, Public, load_artifact
-from privit.catalog import catalog_spec
+from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import Spec

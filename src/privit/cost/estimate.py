@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privit.cost import profiles
-from privit.cost.counts import LAYER_NORM, final_norm_rows, rows_per_site, scalars_per_site, site_counts
-from privit.cost.profiles import Profile
+from privit.cost.gates import profiles
+from privit.cost.gates.counts import LAYER_NORM, final_norm_rows, rows_per_site, scalars_per_site, site_counts
+from privit.cost.gates.profiles import Profile
 from privit.errors import MissingExtra, RequestError
 from privit.operators import BY_NAME
 from privit.plan import Plan
@@ -65,10 +65,10 @@ def estimate(spec: Spec, plan: Plan, profile: str = "paper", **options: Any) -> 
     """An `Estimate` of the plan under the named profile.
 
     `profile="spu"` predicts bytes, rounds and seconds instead; its options are those of
-    `privit.cost.spu.estimate_spu` (protocol, network).
+    `privit.cost.spu.predict.estimate_spu` (protocol, network).
     """
     if profile == "spu":
-        return importlib.import_module("privit.cost.spu").estimate_spu(spec, plan, **options)
+        return importlib.import_module("privit.cost.spu.predict").estimate_spu(spec, plan, **options)
     if options:
         raise RequestError(
             f"the profile {profile} takes no {', '.join(sorted(options))}", "those belong to --profile spu"

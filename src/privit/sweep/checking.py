@@ -17,7 +17,7 @@ from privit.config import (
     type_problems,
 )
 from privit.cost.network import network
-from privit.cost.table import PROTOCOLS
+from privit.cost.spu.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
 from privit.sweep.fronts import check_lines, own_methods, read_front

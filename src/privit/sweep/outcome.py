@@ -91,7 +91,7 @@ def costs(
 
 def measured(stages: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes, rounds and seconds of one prediction with an exported model, all parties in this process."""
-    from privit.serve.bench import bench
+    from privit.serve.measure.bench import bench
 
     result = read_json(stages / wanted["result"] / "result.json")
     if result["artifact"] is None:

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, cast
 
 from privit.config import Budget, SearchConfig, budgets_problems, free_choices, spend
-from privit.cost.ladder import below_floor
-from privit.cost.pricing import Price, Pricer, Unit
+from privit.cost.budgets.ladder import below_floor
+from privit.cost.budgets.pricing import Price, Pricer, Unit
 from privit.plan import uniform_plan
 from privit.presets import Preset
 from privit.spec import KINDS, Granularity, Spec

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from privit.config import Budget, SearchConfig
-from privit.cost.matched import plan_at_cost
-from privit.cost.pricing import Pricer
+from privit.cost.budgets.matched import plan_at_cost
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan
 from privit.runs import load_run, read_json, write_text
@@ -20,7 +20,7 @@ REFUSED = "refused.json"
 
 def search_untrained(teacher: Path, run: Path, config: SearchConfig) -> None:
     """A search that trains nothing, under a trained search's settings."""
-    from privit.train.fit import FitConfig
+    from privit.train.fitting.fit import FitConfig
     from privit.train.training_free import TrainingFreeConfig, search_without_training
 
     # A kind that is not switched has nothing to choose from; a budget in sites keeps all of it anyway.
@@ -74,7 +74,7 @@ def plan_within(teacher: Path, how: str, config: SearchConfig, cost: float, seed
     `how` is random, spread, or layers: whole layers from the first on.
     """
     from privit.train.baselines import layerwise_plan, random_plan, spread_plan
-    from privit.train.cost_ground import teacher_ranges
+    from privit.train.descent.cost_ground import teacher_ranges
     from privit.train.stages import read_model
 
     assert config.price is not None
@@ -94,7 +94,7 @@ def plan_within(teacher: Path, how: str, config: SearchConfig, cost: float, seed
 
 
 def _refuse_below_floor(teacher: Path, config: SearchConfig) -> None:
-    from privit.train.cost_ground import refuse_impossible
+    from privit.train.descent.cost_ground import refuse_impossible
     from privit.train.stages import read_model
 
     assert config.price is not None

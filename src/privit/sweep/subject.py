@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from privit.catalog import catalog_spec
+from privit.data.catalog import catalog_spec
+from privit.data.sources import HUB_NAMES
 from privit.errors import PrivitError
 from privit.plan import site_budget
-from privit.sources import HUB_NAMES
 from privit.spec import Granularity, Spec, sites
 
 ANY_CLASSES = 10
@@ -19,7 +19,7 @@ def known_spec(model: str, image_size: int | None, problems: list[str]) -> Spec 
     """The model's spec, or None where only loading it would tell; a model that cannot be is a problem."""
     try:
         if model.startswith("vit:"):
-            from privit.train.fresh import parse_spec
+            from privit.train.hosts.fresh import parse_spec
 
             return parse_spec(model.removeprefix("vit:"), ANY_CLASSES, image_size)
         name, _, file = model.partition("@")
@@ -47,7 +47,7 @@ def check_data(name: str, problems: list[str]) -> None:
 
 def check_reachable(name: str) -> None:
     """Loads what there is to know of the data, so that missing data stop a sweep before it starts."""
-    from privit.data import load_data
+    from privit.data.datasets import load_data
 
     load_data(name)
 

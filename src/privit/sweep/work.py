@@ -63,7 +63,7 @@ def _search(stages: Path, task: Task) -> None:
         return
     initial = None
     if task.settings["fitted"]:
-        from privit.train.fit import FitConfig
+        from privit.train.fitting.fit import FitConfig
         from privit.train.training_free import fitted_start
 
         initial = fitted_start(teacher, config.granularity, config.stand_in, FitConfig(seed=config.seed))

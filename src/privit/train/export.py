@@ -16,9 +16,9 @@ from privit.artifact import Artifact, Preprocessing, Public, load_artifact, save
 from privit.errors import ArtifactError, RequestError, WorkError
 from privit.plan import Plan, all_weight_shapes
 from privit.spec import Spec
-from privit.train.ranges import check_ranges, measure_ranges
-from privit.train.stream import fitting_scale, scaled_stream
-from privit.train.vit import Student
+from privit.train.fixed_point.ranges import check_ranges, measure_ranges
+from privit.train.fixed_point.stream import fitting_scale, scaled_stream
+from privit.train.student.vit import Student
 
 CHECKED_IMAGES = 8
 """On how many images the student read back must give the very same logits."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from privit.artifact import Artifact
 from privit.config import FinetuneConfig, check_config
-from privit.data import preprocess_split
+from privit.data.datasets import preprocess_split
 from privit.errors import RequestError
 from privit.plan import Plan, check_plan, swap_operator
 from privit.runs import Run, load_run
 from privit.train.export import export_artifact
-from privit.train.loop import Loop, Stage, make_accelerator
+from privit.train.loop.loop import Loop, Stage, make_accelerator
 from privit.train.search import cut_folder
 from privit.train.stages import (
     Model,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from privit.data import Data, preprocess_split
-from privit.train.loop import EVALUATION_BATCH
+from privit.data.datasets import Data, preprocess_split
+from privit.train.loop.loop import EVALUATION_BATCH
 from privit.train.stages import Model
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from privit.config import SearchConfig, check_config
 from privit.plan import Plan, load_plan
 from privit.runs import Run, load_run, read_arrays, read_json, write_text
-from privit.train.cost_descent import CostLevel, CostStage, cost_levels, cost_stage
-from privit.train.cost_ground import cost_ground, refuse_impossible
-from privit.train.descent import Level, SearchStage, levels_of
-from privit.train.fresh import random_weights
-from privit.train.loop import Loop, make_accelerator
+from privit.train.descent.cost_descent import CostLevel, CostStage, cost_levels, cost_stage
+from privit.train.descent.cost_ground import cost_ground, refuse_impossible
+from privit.train.descent.descent import Level, SearchStage, levels_of
+from privit.train.hosts.fresh import random_weights
+from privit.train.loop.loop import Loop, make_accelerator
 from privit.train.stages import (
     Model,
     Subject,
@@ -35,7 +35,7 @@ from privit.train.stages import (
     write_cut,
     write_model,
 )
-from privit.train.vit import Student
+from privit.train.student.vit import Student
 
 
 def search(

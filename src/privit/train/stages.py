@@ -15,14 +15,14 @@ from accelerate import Accelerator
 
 from privit.artifact import Preprocessing
 from privit.config import TrainConfig, to_json
-from privit.data import Data, load_data
+from privit.data.datasets import Data, load_data
 from privit.plan import Plan, load_plan, save_plan, uniform_plan
 from privit.runs import Run, open_run, read_arrays, read_json, write_arrays, write_text, writing
 from privit.spec import KINDS, Spec
-from privit.train.batches import Images
-from privit.train.checkpoint import drop_checkpoint
-from privit.train.loop import Feed, Loop, Teacher
-from privit.train.vit import Student
+from privit.train.loop.batches import Images
+from privit.train.loop.checkpoint import drop_checkpoint
+from privit.train.loop.loop import Feed, Loop, Teacher
+from privit.train.student.vit import Student
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def make_feed(data: Data, subject: Subject, config: TrainConfig, teacher: Teache
     augment = None
     if config.augmentation:
         # timm takes seconds to import, and most runs here do without.
-        from privit.train.augment import Augmentation, make_augmentation
+        from privit.train.loop.augment import Augmentation, make_augmentation
 
         settings = Augmentation(**config.augmentation)
         augment = make_augmentation(settings, subject.spec, subject.preprocessing, config.seed)

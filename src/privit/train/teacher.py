@@ -9,11 +9,11 @@ import numpy as np
 
 from privit.artifact import Preprocessing
 from privit.config import TeacherConfig, check_config
-from privit.data import default_preprocessing, load_data
+from privit.data.datasets import default_preprocessing, load_data
 from privit.spec import Spec
-from privit.train.batches import with_noise
-from privit.train.fresh import parse_spec, random_weights
-from privit.train.loop import Loop, Stage, make_accelerator
+from privit.train.hosts.fresh import parse_spec, random_weights
+from privit.train.loop.batches import with_noise
+from privit.train.loop.loop import Loop, Stage, make_accelerator
 from privit.train.stages import (
     Subject,
     accuracy_on_test,
@@ -74,7 +74,7 @@ def _start(
         spec = parse_spec(model.removeprefix("vit:"), classes, config.image_size)
         return spec, random_weights(spec, config.seed), None
     # timm takes seconds to import, and a fresh model needs nothing of it.
-    from privit.train.convert import load_host
+    from privit.train.hosts.convert import load_host
 
     from_hub = model.startswith(("timm:", "hf:")) and "@" not in model
     new_head = from_hub if config.new_head is None else config.new_head

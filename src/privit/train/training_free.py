@@ -17,27 +17,27 @@ import numpy as np
 import torch
 
 from privit.config import Budget, budgets_problems
-from privit.cost.pricing import Price
-from privit.data import Data, preprocess_split
+from privit.cost.budgets.pricing import Price
+from privit.data.datasets import Data, preprocess_split
 from privit.errors import config_error
 from privit.operators import operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, write_text
 from privit.spec import KINDS, Granularity
-from privit.train.afford import (
+from privit.train.descent.afford import (
     Affordable,
     choices,
     describe_cost,
     refuse_below_floor,
     settle,
 )
-from privit.train.batches import Images, to_tensor
-from privit.train.caps import caps_of
-from privit.train.choose import choose_plans, site_scores
-from privit.train.cost_ground import known_measures
-from privit.train.fit import FitConfig, fit, fit_images
-from privit.train.losses import correct
-from privit.train.ranges import measure_ranges
+from privit.train.descent.caps import caps_of
+from privit.train.descent.cost_ground import known_measures
+from privit.train.fitting.choose import choose_plans, site_scores
+from privit.train.fitting.fit import FitConfig, fit, fit_images
+from privit.train.fixed_point.ranges import measure_ranges
+from privit.train.loop.batches import Images, to_tensor
+from privit.train.loop.losses import correct
 from privit.train.search import cut_folder
 from privit.train.stages import (
     Model,
@@ -49,7 +49,7 @@ from privit.train.stages import (
     write_cut,
     write_model,
 )
-from privit.train.vit import Student
+from privit.train.student.vit import Student
 
 EVALUATION_BATCH = 256
 NOTHING = Budget(dict.fromkeys(KINDS, 0))

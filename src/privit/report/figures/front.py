@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from privit.report.cells import AXES, COUNTS, Point
+from privit.report.compare.fronts import front
 from privit.report.figures.style import (
     Look,
     drawing,
@@ -15,8 +15,8 @@ from privit.report.figures.style import (
     new_figure,
     short_ticks,
 )
-from privit.report.fronts import front
-from privit.report.published import Series
+from privit.report.paper.published import Series
+from privit.report.read.cells import AXES, COUNTS, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

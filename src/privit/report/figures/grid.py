@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privit.report.cells import AXES, Point
 from privit.report.figures.style import RED, drawing, new_figure, short
+from privit.report.read.cells import AXES, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

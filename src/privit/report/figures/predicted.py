@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from privit.report.cells import AXES, Measured
 from privit.report.figures.style import drawing, legend_below, looks, new_figure, short_ticks
+from privit.report.read.cells import AXES, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

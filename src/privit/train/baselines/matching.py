@@ -19,8 +19,8 @@ from torch import Tensor
 from privit.config import FinetuneConfig, check_config
 from privit.plan import Plan
 from privit.runs import load_run
-from privit.train.batches import Batch
-from privit.train.loop import Loop, Stage, Teacher, make_accelerator
+from privit.train.loop.batches import Batch
+from privit.train.loop.loop import Loop, Stage, Teacher, make_accelerator
 from privit.train.stages import (
     accuracy_on_test,
     close_run,

@@ -1,0 +1,208 @@
+"""From losses and a cost model to plans: one for every budget, at most 5 % below it and never above.
+
+Every layer and kind has its way up (groups.py); merged by loss saved per cost they make plans from all cheap
+to all exact (rungs.py). On the ladder cost, loss avoided and the number of exact sites never fall from one
+plan to the next, and a budget gets the highest plan that it can pay: a larger one never keeps less, by
+construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from privit.cost.budgets.groups import Group, Step, falling, steps
+from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.rungs import Board, Rung, best_path
+from privit.errors import BudgetError
+from privit.operators import operator
+from privit.plan import Plan, plan_from_ids
+from privit.spec import KINDS, Granularity, Shape, sites
+
+CHEAPER_THAN_NOTHING = 1e-6
+CELLS_EXACT, CELLS_ROUGH = 1e-9, 0.03
+"""How far cells may lie from whole plans: on CHEETAH operations share what was prepared for others."""
+
+Losses = Mapping[str, Sequence[np.ndarray]]
+"""For each kind and layer an array (levels, *sites): the loss that each operator causes at each site."""
+
+
+@dataclass
+class Ladder:
+    """Plans in the order of their cost."""
+
+    pricer: Pricer
+    granularity: Granularity
+    options: dict[str, tuple[str, ...]]
+    groups: list[Group]
+    ways: list[list[Step]]
+    rungs: list[Rung]
+    _true: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def floor(self) -> float:
+        """What the cheapest plan costs."""
+        return self.cost(0)
+
+    def plan(self, index: int) -> Plan:
+        """The plan of one rung."""
+        shapes = sites(self.pricer.spec, self.granularity)
+        layers: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
+        for group, way, state in zip(self.groups, self.ways, self.rungs[index].states, strict=True):
+            ids = _ids(self.options[group.kind], levels_at(group, way, state))
+            layers[group.kind].append(ids.reshape(shapes[group.kind][group.layer]))
+        return plan_from_ids(self.granularity, layers)
+
+    def cost(self, index: int) -> float:
+        """What one rung really costs: the whole plan estimated."""
+        if index not in self._true:
+            self._true[index] = self.pricer.cost(self.plan(index))
+        return self._true[index]
+
+    def index_for(
+        self,
+        budget: float,
+        most_kept: int | None = None,
+        fits: Callable[[Plan], bool] = lambda plan: True,
+    ) -> int:
+        """The highest rung within the budget; a budget below every plan is refused with the floor.
+
+        `most_kept` is how many exact sites it may have, where a larger budget has already been served;
+        `fits` what else its plan must keep to.
+        """
+        rough = self.pricer.on_engine and bool(self.pricer.table.ciphertexts)
+        most = budget * (1 + (CELLS_ROUGH if rough else CELLS_EXACT))
+        affordable = [
+            i
+            for i, rung in enumerate(self.rungs)
+            if rung.cost <= most and (most_kept is None or rung.kept <= most_kept)
+        ]
+        for index in reversed(affordable):
+            if self.cost(index) <= budget and fits(self.plan(index)):
+                return index
+        raise self.refusal(budget)
+
+    def refusal(self, budget: float) -> BudgetError:
+        """What to say of a budget that no plan meets."""
+        return below_floor(self.pricer.price, budget, self.floor)
+
+
+def below_floor(price: Price, budget: float, floor: float) -> BudgetError:
+    """What to say of a budget below the cheapest plan, and what would lower that."""
+    other = {"seconds": ", a faster network or another protocol", "bytes": " or another protocol"}
+    return BudgetError(
+        f"the budget is {price.show(budget)}, but all cheap costs {price.show(floor)} under {price.setting}; "
+        "nothing below that is possible for this model",
+        f"a smaller image, a smaller model{other.get(price.unit, '')} would lower it",
+    )
+
+
+def make_ladder(
+    pricer: Pricer,
+    granularity: Granularity,
+    options: Mapping[str, Sequence[str]],
+    losses: Losses,
+    thorough: bool = True,
+    may: Losses | None = None,
+) -> Ladder:
+    """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last.
+
+    One that is not `thorough` is made in a moment and has wider steps. `may` says for each kind and layer
+    which sites may become exact, where not all may.
+    """
+    named = {kind: tuple(options[kind]) for kind in KINDS}
+    shapes = sites(pricer.spec, granularity)
+    read = {k: [_read(pricer, k, i, shape) for i, shape in enumerate(shapes[k])] for k in KINDS}
+    groups = [
+        Group(
+            k,
+            i,
+            falling((losses[k][i] * read[k][i]).reshape(len(named[k]), -1)),
+            _heads(k, shapes[k][i]),
+            None if may is None else np.ravel(may[k][i]).astype(bool),
+        )
+        for k in KINDS
+        for i in range(pricer.spec.depth)
+    ]
+    rest = pricer.rest(granularity)
+    start = [
+        _cell(pricer, g, np.zeros(g.losses.shape[1], np.int64), named, granularity, shapes) for g in groups
+    ]
+    base = rest + np.sum(start, axis=0)
+    floor = pricer.value(base)
+
+    def way(group: Group, own: np.ndarray) -> list[Step]:
+        def cost(levels: np.ndarray) -> float:
+            return pricer.weight(base - own + _cell(pricer, group, levels, named, granularity, shapes))
+
+        return steps(group, cost, floor * CHEAPER_THAN_NOTHING)
+
+    ways = [way(group, own) for group, own in zip(groups, start, strict=True)]
+    vectors = [
+        np.stack([own, *(_cell(pricer, g, s.levels, named, granularity, shapes) for s in found)])
+        for g, own, found in zip(groups, start, ways, strict=True)
+    ]
+    board = Board(
+        vectors,
+        [
+            _over(g, w, lambda g, at: g.loss(np.zeros_like(at)) - g.loss(at))
+            for g, w in zip(groups, ways, strict=True)
+        ],
+        [_over(g, w, lambda g, at: (at == g.top).sum()) for g, w in zip(groups, ways, strict=True)],
+        [np.array([step.worth for step in found]) for found in ways],
+        [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
+        np.array([group.kind == "softmax" for group in groups]),
+        [_free([pricer.weight(base - v[0] + each) for each in v]) for v in vectors],
+        rest,
+        pricer.value,
+    )
+    return Ladder(pricer, granularity, named, groups, ways, best_path(board, thorough))
+
+
+def _free(costs: list[float]) -> np.ndarray:
+    """For each state of a group the last one that costs no more."""
+    states = range(len(costs))
+    return np.array([max(s for s in states[first:] if costs[s] <= costs[first]) for first in states])
+
+
+def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], float]) -> np.ndarray:
+    """A figure for each state of a group."""
+    return np.array([figure(group, levels_at(group, way, state)) for state in range(len(way) + 1)])
+
+
+def levels_at(group: Group, way: list[Step], state: int) -> np.ndarray:
+    """The levels of a group's sites after so many steps."""
+    return way[state - 1].levels if state else np.zeros(group.losses.shape[1], dtype=np.int64)
+
+
+def _read(pricer: Pricer, kind: str, layer: int, shape: Shape) -> np.ndarray:
+    """Ones, and zeros at sites that are never computed: of the last block only the class token is read."""
+    found, spec = np.ones(shape), pricer.spec
+    per_token = len(shape) == 2 or (kind == "gelu" and len(shape) == 1)
+    if pricer.on_engine and spec.pooling == "cls" and layer == spec.depth - 1 and per_token:
+        found[(slice(1, None),) if kind == "gelu" else (slice(None), slice(1, None))] = 0
+    return found
+
+
+def _heads(kind: str, shape: Shape) -> np.ndarray:
+    if kind == "softmax" and len(shape) == 2:
+        return np.repeat(np.arange(shape[0]), shape[1])
+    return np.zeros(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
+
+
+def _ids(options: tuple[str, ...], levels: np.ndarray) -> np.ndarray:
+    return np.array([operator(name).id for name in options], dtype=np.uint8)[levels]
+
+
+def _cell(
+    pricer: Pricer,
+    group: Group,
+    levels: np.ndarray,
+    options: dict[str, tuple[str, ...]],
+    granularity: Granularity,
+    shapes: dict[str, list[Shape]],
+) -> np.ndarray:
+    ids = _ids(options[group.kind], levels).reshape(shapes[group.kind][group.layer])
+    return pricer.cell(group.kind, group.layer, ids, granularity)

@@ -1,0 +1,1 @@
+"""Gates: ReLUOps and AND counts of garbled circuits."""

@@ -1,0 +1,1 @@
+"""SPU: bytes, rounds and seconds predicted from a measured table."""

@@ -1,0 +1,1 @@
+"""Comparing: fronts, and what they say about methods."""

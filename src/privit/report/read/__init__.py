@@ -1,0 +1,1 @@
+"""Reading: runs and sweeps on disk, as cells."""

@@ -1,0 +1,1 @@
+"""Rendering: a document as a page, as Markdown and as files."""

@@ -1,0 +1,1 @@
+"""Showing: the parts of a report, each from cells."""

@@ -1,0 +1,212 @@
+"""From the public part of an artifact to a program that both parties compile for themselves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import spu.utils.frontend as frontend
+from spu import libspu
+
+from privit.artifact import Public
+from privit.errors import RequestError
+from privit.plan import Plan, all_weight_shapes
+from privit.program.graph import Graph
+from privit.serve.engine.engine_log import quiet_engine
+from privit.serve.engine.protocols import Protocol
+from privit.serve.model.fold import fold_weights
+from privit.serve.model.forward import block, cut_patches, embed, forward, head
+from privit.serve.model.rewrites import Rewrites
+from privit.spec import Shape
+
+OUTPUT = "logits"
+CARRIED = "tokens"
+PATCHES = "patches"
+Owner = Literal["server", "client"]
+Function = Callable[[Mapping[str, jax.Array]], jax.Array]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the program: its name, its public shape and whose it is."""
+
+    name: str
+    shape: Shape
+    owner: Owner
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the program that is compiled alone, so that it can be measured alone."""
+
+    name: str
+    executable: libspu.Executable
+    inputs: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """What both parties run. `code_hash` is equal for equal public parts, on every machine."""
+
+    executable: libspu.Executable
+    code_hash: str
+    inputs: tuple[Input, ...]
+    output: str
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """The program as the engine reads it (pphlo text)."""
+        return bytes(self.executable.code).decode()
+
+
+def compiler_options() -> libspu.CompilerOptions:
+    """The engine's compiler options, equal for every party."""
+    return libspu.CompilerOptions()
+
+
+def compiler_options_text() -> str:
+    """The options as text, for the handshake to compare."""
+    options = compiler_options()
+    names = sorted(name for name in dir(options) if name.startswith(("disable_", "enable_", "disallow_")))
+    return "\n".join(f"{name}={getattr(options, name)}" for name in names)
+
+
+def compile_program(
+    public: Public,
+    plan: Plan,
+    protocol: Protocol,
+    rewrites: Rewrites | None = None,
+    segments: bool = False,
+) -> Program:
+    """The program of a model: the same bytes whoever compiles it, from the public part and nothing else.
+
+    With `segments`, every layer is compiled alone as well.
+    """
+    graph = Graph.of(public, plan, rewrites)
+    inputs = graph_inputs(graph)
+    parts = graph_parts(graph) if segments else ()
+    return program_of(lambda values: forward(graph, values), inputs, parts)
+
+
+def graph_inputs(graph: Graph) -> tuple[Input, ...]:
+    """Every input of the graph with its shape, found without any weight."""
+    shapes = all_weight_shapes(graph.spec, graph.plan)
+    blank = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    folded = jax.eval_shape(lambda weights: fold_weights(graph, weights), blank)
+    server = tuple(Input(name, tuple(folded[name].shape), "server") for name in sorted(folded))
+    return (*server, Input(PATCHES, (graph.spec.patches, graph.spec.patch_values), "client"))
+
+
+def program_of(
+    function: Function, inputs: tuple[Input, ...], parts: tuple[tuple[str, Function], ...] = ()
+) -> Program:
+    """A program from any function of named inputs; `parts` are its segments, each fed with what it reads."""
+    quiet_engine()
+    shapes = {entry.name: entry.shape for entry in inputs}
+    executable = _compile(function, shapes, tuple(shapes), OUTPUT)
+    digest = hashlib.sha256(bytes(executable.code))
+    digest.update("\n".join([*executable.input_names, *executable.output_names]).encode())
+    return Program(executable, digest.hexdigest(), inputs, OUTPUT, compile_segments(inputs, parts))
+
+
+def server_values(
+    public: Public, plan: Plan, weights: Mapping[str, np.ndarray], rewrites: Rewrites | None = None
+) -> dict[str, np.ndarray]:
+    """The server's inputs: its weights, folded in the clear."""
+    graph = Graph.of(public, plan, rewrites)
+    given = {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}
+    return {name: np.asarray(value, np.float32) for name, value in fold_weights(graph, given).items()}
+
+
+def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
+    """The client's input: the preprocessed image (C, S, S), cut into patches."""
+    spec = public.spec
+    expected = (spec.channels, spec.image_size, spec.image_size)
+    if tuple(pixels.shape) != expected:
+        raise RequestError(
+            f"the image has shape {tuple(pixels.shape)}, but the model reads {expected}",
+            "preprocess it with the artifact's preprocessing",
+        )
+    return {PATCHES: cut_patches(spec, np.asarray(pixels, np.float32))}
+
+
+def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
+    """The segments of a graph: embedding, every layer, head."""
+    layers: list[tuple[str, Function]] = [
+        (f"layer {i}", lambda values, i=i: block(graph, i, values, values[CARRIED]))  # type: ignore[misc]
+        for i in range(graph.spec.depth)
+    ]
+    return (
+        ("embedding", lambda values: embed(graph, values)),
+        *layers,
+        ("head", lambda values: head(graph, values, values[CARRIED])),
+    )
+
+
+class _Asked(dict[str, Any]):
+    """A mapping that remembers which names were read."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def compile_segments(
+    inputs: tuple[Input, ...], parts: tuple[tuple[str, Function], ...]
+) -> tuple[Segment, ...]:
+    """Each part as an executable of its own, reading only what it needs and what the part before it left."""
+    quiet_engine()
+    made: list[Segment] = []
+    known = {entry.name: entry.shape for entry in inputs}
+    for place, (name, function) in enumerate(parts):
+        blank = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in known.items()}
+        asked: set[str] = set()
+
+        def watched(
+            values: Mapping[str, Any], function: Function = function, asked: set[str] = asked
+        ) -> jax.Array:
+            watching = _Asked(values)
+            result = function(watching)
+            asked |= watching.read
+            return result
+
+        shape = jax.eval_shape(watched, blank).shape
+        output = OUTPUT if place + 1 == len(parts) else CARRIED
+        read = tuple(n for n in known if n in asked)
+        made.append(
+            Segment(name, _compile(function, {n: known[n] for n in read}, read, output), read, output)
+        )
+        known[CARRIED] = tuple(shape)
+    return tuple(made)
+
+
+def _compile(
+    function: Function, shapes: Mapping[str, Shape], names: tuple[str, ...], output: str
+) -> libspu.Executable:
+    def program(*arrays: jax.Array) -> jax.Array:
+        return function(dict(zip(names, arrays, strict=True)))
+
+    blank = [jax.ShapeDtypeStruct(shapes[name], jnp.float32) for name in names]
+    secret = [libspu.Visibility.VIS_SECRET] * len(names)
+    executable, _ = frontend.compile(
+        frontend.Kind.JAX,
+        program,
+        blank,
+        {},
+        list(names),
+        secret,
+        lambda _: [output],
+        copts=compiler_options(),
+    )
+    return executable

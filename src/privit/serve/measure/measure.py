@@ -1,0 +1,179 @@
+"""One session between real engine processes through a shaped tunnel: bytes, rounds and seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privit.artifact import load_artifact
+from privit.cost.network import LOOPBACK, Network
+from privit.cost.network import network as named_network
+from privit.serve.engine.engine import RANKS
+from privit.serve.engine.process import EngineProcess
+from privit.serve.engine.protocols import CLIENT, Protocol, protocol
+from privit.serve.wire.addresses import part_of
+from privit.serve.wire.frames import DATA_LIMIT
+from privit.serve.wire.meter import Counts
+from privit.serve.wire.shaping import run_finely
+from privit.serve.wire.tunnel import Tunnel
+
+PATIENCE_SECONDS = 4 * 3600.0
+
+
+class Query(NamedTuple):
+    """One query: what each party sent, how long it took, and the answer."""
+
+    counts: list[Counts]
+    seconds: float
+    logits: np.ndarray
+
+
+def measure_session(
+    folder: Path,
+    protocol_name: str = "cheetah",
+    network: Network | str = LOOPBACK,
+    queries: int = 2,
+    pixels: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """What set-up and queries cost over a network, with an engine process for each party.
+
+    It serves nobody, so it takes semi2k-benchmark, too. `sent_bytes` and `rounds` are of the last query
+    and of the party that has more; random `pixels` (C, S, S) are used unless given.
+    """
+    shape = named_network(network) if isinstance(network, str) else network
+    run = _measure(Path(folder), protocol(protocol_name), shape, [(shape, queries)], pixels)
+    return run_finely(run)[0]
+
+
+def measure_queries(
+    folder: Path,
+    protocol_name: str,
+    networks: Sequence[tuple[Network | str, int]],
+    pixels: np.ndarray | None = None,
+) -> list[dict[str, Any]]:
+    """What so many queries cost over each network, one after the other in one session.
+
+    Set-up is not delayed: it would take minutes over a slow network, and is not what is asked for.
+    """
+    stages = [(named_network(n) if isinstance(n, str) else n, queries) for n, queries in networks]
+    return run_finely(_measure(Path(folder), protocol(protocol_name), LOOPBACK, stages, pixels))
+
+
+async def _measure(
+    folder: Path,
+    found: Protocol,
+    setup_network: Network,
+    stages: Sequence[tuple[Network, int]],
+    pixels: np.ndarray | None,
+) -> list[dict[str, Any]]:
+    spec = load_artifact(part_of(folder, "client")).spec
+    if pixels is None:
+        shape = (spec.channels, spec.image_size, spec.image_size)
+        pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
+        async with contextlib.AsyncExitStack() as stack:
+            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack)
+            tunnels = await _join(engines, setup_network, stack)
+            started = time.monotonic()
+            token = secrets.token_hex(16)
+            await asyncio.gather(*(e.open(found.parties, token, PATIENCE_SECONDS) for e in engines))
+            setup = _sent(tunnels, found.parties)
+            facts = {
+                "protocol": found.name,
+                "private": found.private,
+                "measured_on": "processes",
+                "setup_bytes": max(c.engine_bytes for c in setup),
+                "setup_rounds": max(c.actions for c in setup),
+                "setup_seconds": time.monotonic() - started,
+            }
+            results = []
+            for network, queries in stages:
+                for tunnel in tunnels.values():
+                    tunnel.shape(network)
+                runs = [await _query(engines, tunnels, pixels) for _ in range(queries)]
+                results.append(facts | _result(network, runs))
+    return results
+
+
+def _result(network: Network, runs: Sequence[Query]) -> dict[str, Any]:
+    last = runs[-1].counts
+    return {
+        "network": network.to_json(),
+        "sent_bytes": max(c.engine_bytes for c in last),
+        "rounds": max(c.actions for c in last),
+        "wire_bytes": max(c.wire_bytes for c in last),
+        "seconds": runs[-1].seconds,
+        "query_seconds": [run.seconds for run in runs],
+        "query_rounds": [[c.actions for c in run.counts] for run in runs],
+        "logits": [float(value) for value in runs[-1].logits],
+    }
+
+
+async def _start_engines(
+    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack
+) -> list[EngineProcess]:
+    sides = {"server": "server", "client": "client", "helper": "client"}
+    starts = [
+        asyncio.ensure_future(EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file))
+        for role in list(RANKS)[: found.parties]
+    ]
+    for start in starts:
+        stack.push_async_callback((await start).stop)
+    return [start.result() for start in starts]
+
+
+async def _join(
+    engines: list[EngineProcess], network: Network, stack: contextlib.AsyncExitStack
+) -> dict[tuple[int, int], Tunnel]:
+    """A tunnel between every two parties; `[a, b]` is a's end. The later party's end is shaped, both ways."""
+    tunnels = {}
+    for a, b in combinations(range(len(engines)), 2):
+        for sock, own, other in zip(await _socket_pair(), (a, b), (b, a), strict=True):
+            reader, writer = await asyncio.open_connection(sock=sock, limit=DATA_LIMIT)
+            tunnel = Tunnel(reader, writer, first=own == a, network=network if own == b else None)
+            tunnel.start()
+            stack.push_async_callback(tunnel.close)
+            await tunnel.attach(engines[own].socket_of(own), engines[own].socket_of(other))
+            tunnels[own, other] = tunnel
+    return tunnels
+
+
+async def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    for sock in (near, far):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+    return near, far
+
+
+async def _query(
+    engines: list[EngineProcess], tunnels: dict[tuple[int, int], Tunnel], pixels: np.ndarray
+) -> Query:
+    before, started = _sent(tunnels, len(engines)), time.monotonic()
+    work = [engine.query(pixels if rank == CLIENT else None) for rank, engine in enumerate(engines)]
+    answers = await asyncio.gather(*work)
+    seconds = time.monotonic() - started
+    logits = answers[CLIENT][0]
+    assert logits is not None
+    after = _sent(tunnels, len(engines))
+    return Query([now - then for now, then in zip(after, before, strict=True)], seconds, logits)
+
+
+def _sent(tunnels: dict[tuple[int, int], Tunnel], parties: int) -> list[Counts]:
+    """What each party has sent, to all others together."""
+    totals = [Counts()] * parties
+    for (own, _), tunnel in tunnels.items():
+        totals[own] = totals[own] + tunnel.counts()[0]
+    return totals

@@ -1,0 +1,242 @@
+"""What the server works out in the clear before any query, so that the program need not.
+
+Everything linear meets here: LayerNorm's gamma and beta, its mean (every weight that writes to the residual
+stream is centred, so the stream has mean zero), LayerScale, 1/sqrt(head width), 1/N, the factors of
+short approximations, affine stand-ins, and the shift, scale and sign of fitted quadratics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from jax import Array
+
+from privit.program.graph import Graph, Head, MlpGroup
+from privit.serve.model.approximations import GELU_SCALE
+
+# Fitted curvatures c below these are raised to them. Raising one changes the polynomial by c x^2; not raising
+# it makes the shift of the completed square, slope / (2 sqrt(c)), so large that fixed point loses
+# slope / sqrt(c) x 2^-18. Both are about equal here, at the slopes and inputs that fits give (0.5 and 3 for a
+# channel, 0.02 and 5 for a score): 3e-4 of an activation, 6e-5 of an attention weight.
+CHANNEL_CURVATURE = 3e-5
+SCORE_CURVATURE = 3e-6
+QUAD = (0.125, 0.25, 0.5)
+
+Weights = Mapping[str, Array]
+Values = dict[str, Array]
+
+
+def fold_weights(graph: Graph, weights: Weights) -> Values:
+    """The program's server inputs by name; matrices stand as (in, out)."""
+    values = _embedding(graph, weights)
+    for layer in range(graph.spec.depth):
+        values |= _attention(graph, layer, weights) | _mlp(graph, layer, weights)
+        if not graph.rewrites.fold:
+            values |= _unfolded(graph, layer, weights)
+    return values | _head(graph, weights)
+
+
+def _embedding(graph: Graph, weights: Weights) -> Values:
+    first = int(graph.spec.class_token)
+    offset = weights["position"].at[first:].add(weights["patch.bias"])
+    if first:
+        offset = offset.at[0].add(weights["class_token"])
+    return {
+        "embed.weight": _centred(graph, weights["patch.weight"].T),
+        "embed.offset": _centred(graph, offset),
+    }
+
+
+def _centred(graph: Graph, matrix: Array) -> Array:
+    return matrix - matrix.mean(axis=-1, keepdims=True) if graph.rewrites.fold else matrix
+
+
+def _behind_norm(
+    graph: Graph, norm: str, weight: Array, bias: Array, weights: Weights
+) -> tuple[Array, Array]:
+    """A linear layer (out, in) with the LayerNorm before it folded in, as (in, out) and bias."""
+    if not graph.rewrites.fold:
+        return weight.T, bias
+    gamma, beta = weights[f"{norm}.weight"], weights[f"{norm}.bias"]
+    return (weight * gamma).T * graph.norm_gain(norm), bias + weight @ beta
+
+
+def _before_residual(
+    graph: Graph, layer: int, which: int, weight: Array, bias: Array, weights: Weights
+) -> tuple[Array, Array]:
+    """A linear layer (out, in) with LayerScale folded in and its output centred, as (in, out) and bias."""
+    if not graph.rewrites.fold:
+        return weight.T, bias
+    if graph.block(layer).layer_scale:
+        scale = weights[f"blocks.{layer}.scale{which}"]
+        weight, bias = weight * scale[:, None], bias * scale
+    return _centred(graph, weight.T), _centred(graph, bias)
+
+
+def _unfolded(graph: Graph, layer: int, weights: Weights) -> Values:
+    at = f"blocks.{layer}."
+    names = [at + f"norm{i}.{part}" for i in (1, 2) for part in ("weight", "bias")]
+    if graph.block(layer).layer_scale:
+        names += [at + "scale1", at + "scale2"]
+    return {name: weights[name] for name in names}
+
+
+def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
+    at, heads = f"blocks.{layer}.", graph.heads(layer)
+    width = graph.spec.width // len(heads)
+    weight, bias = _behind_norm(
+        graph, at + "norm1", weights[at + "qkv.weight"], weights[at + "qkv.bias"], weights
+    )
+    q, k, v = ((w, b) for w, b in zip(jnp.split(weight, 3, 1), jnp.split(bias, 3), strict=True))
+    q_scale, v_sign = [], []
+    values: Values = {}
+    for index, head in enumerate(heads):
+        q_scale.append(
+            _q_scale(graph, layer, index, head, weights) * (width**-0.5 if graph.rewrites.fold else 1)
+        )
+        v_sign.append(_v_sign(layer, index, head, weights))
+        values |= _head_parameters(graph, layer, index, head, weights)
+    # (heads,) to one value per column.
+    q_columns, v_columns = (jnp.repeat(jnp.stack(x), width) for x in (q_scale, v_sign))
+    q = (q[0] * q_columns, q[1] * q_columns)
+    v = (v[0] * v_columns, v[1] * v_columns)
+    read = jnp.concatenate(
+        [jnp.arange(i * width, (i + 1) * width) for i, h in enumerate(heads) if h.form != "constant"]
+        or [jnp.zeros(0, jnp.int32)]
+    )
+    parts = [(x[0][:, read], x[1][read]) for x in (q, k)] + [v]
+    out = _before_residual(graph, layer, 1, weights[at + "out.weight"], weights[at + "out.bias"], weights)
+    values |= {at + "out.weight": out[0], at + "out.bias": out[1]}
+    if graph.reads_one_row(layer):
+        return values | _one_row(at, *parts)
+    if graph.only_class_token(layer) or read.size == 0:
+        values |= {at + "q.weight": parts[0][0], at + "q.bias": parts[0][1]} if read.size else {}
+        parts = parts[1:]
+    return values | {
+        at + "qkv.weight": jnp.concatenate([p[0] for p in parts], 1),
+        at + "qkv.bias": jnp.concatenate([p[1] for p in parts]),
+    }
+
+
+def _one_row(at: str, q: tuple[Array, Array], k: tuple[Array, Array], v: tuple[Array, Array]) -> Values:
+    """The weights of `class_token.py`: k turned around, with biases as one more column and row."""
+    found = {at + "v.weight": jnp.concatenate([v[0], v[1][None]], axis=0)}
+    if q[1].size:
+        found |= {
+            at + "q.weight": q[0],
+            at + "q.bias": q[1],
+            at + "k.weight": jnp.concatenate([k[0].T, k[1][:, None]], axis=1),
+        }
+    return found
+
+
+def _curvature(graph: Graph, layer: int, index: int, weights: Weights) -> tuple[Array, Array]:
+    """Root of the size of c2, and its sign."""
+    c2 = weights[f"blocks.{layer}.softmax.quadratic_attn.c2"][index]
+    size = jnp.maximum(jnp.abs(c2), SCORE_CURVATURE / graph.spec.tokens)
+    return jnp.sqrt(size), jnp.where(c2 < 0, -1.0, 1.0)
+
+
+def _q_scale(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
+    if head.folded == "linear_attn":
+        return weights[f"blocks.{layer}.softmax.linear_attn.c1"][index]
+    if head.folded == "quadratic_attn":
+        return _curvature(graph, layer, index, weights)[0]
+    return jnp.float32(graph.public_scale(layer, head.folded or ""))
+
+
+def _v_sign(layer: int, index: int, head: Head, weights: Weights) -> Array:
+    if not head.signed:
+        return jnp.float32(1)
+    c2 = weights[f"blocks.{layer}.softmax.quadratic_attn.c2"][index]
+    return jnp.where(c2 < 0, jnp.float32(-1), jnp.float32(1))
+
+
+def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Values:
+    """The few secret numbers that a head's rows need beside the weights, each (1, 1)."""
+    at = f"blocks.{layer}.heads.{index}."
+    found: Values = {}
+    names = head.names
+    if head.signed:
+        root, sign = _curvature(graph, layer, index, weights)
+        c1, c0 = (weights[f"blocks.{layer}.softmax.quadratic_attn.{c}"][index] for c in ("c1", "c0"))
+        shift = sign * c1 / (2 * root)
+        found |= {"shift": shift, "level": sign * c0 - shift * shift}
+        if len(names) > 1:
+            found["sign"] = sign
+            found["unscale"] = 1 / root
+        if head.folded is None:
+            found["scale"] = root
+    if "linear_attn" in names:
+        c1, c0 = (weights[f"blocks.{layer}.softmax.linear_attn.{c}"][index] for c in ("c1", "c0"))
+        found["linear_level"] = c0
+        if head.folded != "linear_attn":
+            found["linear_scale"] = c1
+    if "constant_attn" in names:
+        found["constant"] = weights[f"blocks.{layer}.softmax.constant_attn.c0"][index]
+    return {at + name: value.reshape(1, 1) for name, value in found.items()}
+
+
+def _mlp(graph: Graph, layer: int, weights: Weights) -> Values:
+    at = f"blocks.{layer}."
+    up = _behind_norm(graph, at + "norm2", weights[at + "up.weight"], weights[at + "up.bias"], weights)
+    down = (weights[at + "down.weight"], weights[at + "down.bias"])
+    values: Values = {}
+    for group in graph.mlp_groups(layer):
+        values |= _mlp_group(graph, layer, group, up, down, weights)
+    if graph.by_element(layer):
+        values |= {
+            name: weights[name]
+            for entry in graph.plan.operators("gelu", layer)
+            for name in (f"{at}gelu.{entry.name}.{p}" for p in entry.parameters)
+        }
+    return values
+
+
+def _mlp_group(
+    graph: Graph,
+    layer: int,
+    group: MlpGroup,
+    up: tuple[Array, Array],
+    down: tuple[Array, Array],
+    weights: Weights,
+) -> Values:
+    at, (weight1, bias1), (weight2, bias2) = f"blocks.{layer}.mlp.{group.key}.", up, down
+
+    def parameter(name: str) -> Array:
+        return weights[f"blocks.{layer}.gelu.{group.key}.{name}"]
+
+    if group.path == "square":
+        q2, q1, q0 = QUAD if group.key == "quad" else (parameter(p) for p in ("q2", "q1", "q0"))
+        root = jnp.sqrt(jnp.maximum(jnp.abs(q2), CHANNEL_CURVATURE))
+        sign = jnp.where(jnp.asarray(q2) < 0, -1.0, 1.0)
+        shift = sign * q1 / (2 * root)
+        level = jnp.broadcast_to(q0 - sign * shift * shift, bias1.shape)
+        weight1, bias1 = weight1 * root, bias1 * root + shift
+        weight2, bias2 = weight2 * sign, bias2 + weight2 @ level
+    elif group.path == "merged" and group.key == "affine":
+        a, b = parameter("a"), parameter("b")
+        weight1, bias1 = weight1 * a, bias1 * a + b
+    elif group.path == "hidden" and not graph.by_element(layer) and graph.rewrites.fold:
+        # Identity and ReLU let a positive factor through; the short GELU wants this one.
+        weight1, bias1, weight2 = weight1 * GELU_SCALE, bias1 * GELU_SCALE, weight2 / GELU_SCALE
+    weight2, bias2 = _before_residual(graph, layer, 2, weight2, bias2, weights)
+    if group.path == "merged":
+        return {at + "weight": weight1 @ weight2, at + "bias": bias1 @ weight2 + bias2}
+    return {
+        at + "up.weight": weight1,
+        at + "up.bias": bias1,
+        at + "down.weight": weight2,
+        at + "down.bias": bias2,
+    }
+
+
+def _head(graph: Graph, weights: Weights) -> Values:
+    weight, bias = _behind_norm(graph, "norm", weights["head.weight"], weights["head.bias"], weights)
+    if graph.spec.pooling == "mean" and not graph.sums_before_norm and graph.rewrites.fold:
+        weight = weight / graph.pooled_tokens
+    values = {"head.weight": weight, "head.bias": bias}
+    if not graph.rewrites.fold:
+        values |= {name: weights[name] for name in ("norm.weight", "norm.bias")}
+    return values

@@ -1,0 +1,69 @@
+"""The MLP under a plan: tokens that keep no nonlinearity never see the hidden layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from privit.operators import BY_NAME
+from privit.program.graph import Graph, MlpGroup
+from privit.serve.model import activations, approximations
+from privit.serve.model.rewrites import by_groups, gather_rows, merge_rows, take_rows
+
+Values = Mapping[str, Array]
+
+
+def mlp(graph: Graph, layer: int, values: Values, x: Array) -> Array:
+    """Normalised tokens (rows, width) to tokens."""
+    groups = graph.mlp_groups(layer)
+    parts = [_group(graph, layer, values, group, take_rows(x, group.all_tokens)) for group in groups]
+    return merge_rows(parts, [group.all_tokens for group in groups])
+
+
+def _group(graph: Graph, layer: int, values: Values, group: MlpGroup, x: Array) -> Array:
+    at = f"blocks.{layer}.mlp.{group.key}."
+    if group.path == "merged":
+        return x @ values[at + "weight"] + values[at + "bias"]
+    hidden = x @ values[at + "up.weight"] + values[at + "up.bias"]
+    if group.path == "square":
+        hidden = jnp.square(hidden)
+    elif graph.by_element(layer):
+        hidden = _by_element(graph, layer, values, hidden)
+    else:
+        hidden = _by_token(graph, group, hidden)
+    return hidden @ values[at + "down.weight"] + values[at + "down.bias"]
+
+
+def _by_token(graph: Graph, group: MlpGroup, hidden: Array) -> Array:
+    functions: dict[str, Callable[[Array], Array]] = {
+        "gelu": approximations.scaled_gelu if graph.rewrites.fold else approximations.gelu,
+        "relu": lambda h: jnp.maximum(h, 0.0),
+        "identity": lambda h: h,
+    }
+    stops = np.cumsum([tokens.size for tokens in group.tokens])
+    rows = [np.arange(stop - tokens.size, stop) for stop, tokens in zip(stops, group.tokens, strict=True)]
+    pieces = [(index, functions[name]) for index, name in zip(rows, group.names, strict=True)]
+    return by_groups(hidden, pieces, scatter=not graph.rewrites.slices)
+
+
+def _by_element(graph: Graph, layer: int, values: Values, hidden: Array) -> Array:
+    """Single values picked by one constant gather for each operator and put back by its inverse."""
+    ids = graph.gelu_ids(layer).reshape(-1)
+    columns = np.broadcast_to(np.arange(hidden.shape[1]), hidden.shape).reshape(-1)
+    flat, parts, places = hidden.reshape(-1), [], []
+    for entry in (BY_NAME[name] for name in graph.mlp_groups(layer)[0].names):
+        place = np.flatnonzero(ids == entry.id)
+        picked = flat if place.size == flat.size else gather_rows(flat, place)
+        parameters = {
+            name: values[f"blocks.{layer}.gelu.{entry.name}.{name}"][columns[place]]
+            for name in entry.parameters
+        }
+        if entry.name == "gelu":
+            parts.append(approximations.gelu(picked))
+        else:
+            parts.append(activations.FUNCTIONS[entry.name](picked, parameters, graph.spec.gelu))
+        places.append(place)
+    return merge_rows(parts, places).reshape(hidden.shape)

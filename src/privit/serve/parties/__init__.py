@@ -1,0 +1,1 @@
+"""The parties: server, client and helper."""

@@ -1,0 +1,177 @@
+"""The server: holds the weights, gives each client a session of its own, learns neither image nor answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from privit.errors import ConnectionFailed, RequestError
+from privit.plan import load_plan
+from privit.serve.engine.pool import EnginePool
+from privit.serve.engine.protocols import HELPER, Protocol, require_private
+from privit.serve.parties.limits import Limits, QueryLedger
+from privit.serve.parties.places import Places
+from privit.serve.parties.server_session import ServerOptions, Session
+from privit.serve.wire import handshake
+from privit.serve.wire.addresses import log_to, part_of, rotated, state_folder
+from privit.serve.wire.frames import STARTING
+from privit.serve.wire.gate import Gate, refuse
+from privit.serve.wire.tls import LOOPBACK_CLIENT, Peer, check_role, known_clients
+from privit.serve.wire.tunnel import Tunnel
+
+log = logging.getLogger("privit.serve")
+
+
+def serve(
+    folder: Path,
+    port: int,
+    host: str = "127.0.0.1",
+    protocol: str = "cheetah",
+    certs: Path | None = None,
+    limits: Limits | None = None,
+    helper: str | None = None,
+    state: Path | None = None,
+    on_ready: Callable[[int], None] | None = None,
+) -> None:
+    """Serves the artifact's server/ folder until SIGTERM or SIGINT.
+
+    Args:
+        port: 0 lets the system choose; `on_ready` is called with the port once clients can connect.
+        certs: the server's folder from `privit certs`; needed unless `host` is a loopback address.
+        helper: HOST:PORT of the third party, for aby3 only.
+    """
+    check_protocol(protocol, helper)
+    options = ServerOptions(Path(folder), port, host, protocol, certs, limits or Limits(), helper, state)
+    asyncio.run(_run(options, on_ready))
+
+
+def check_protocol(name: str, helper: str | None) -> Protocol:
+    """The protocol, if it is private and its parties are complete; looks at nothing else."""
+    found = require_private(name)
+    if (found.parties == HELPER + 1) == (helper is not None):
+        return found
+    if helper is None:
+        raise RequestError(
+            f"{name} has three parties, but no helper was given",
+            "start one with privit helper and give its address with --helper",
+        )
+    raise RequestError(f"{name} has no helper", "leave out --helper, or choose --protocol aby3")
+
+
+async def _run(options: ServerOptions, on_ready: Callable[[int], None] | None) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    server = Server(options)
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await server.start()
+    try:
+        if on_ready is not None:
+            on_ready(server.port)
+        await stopped.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await server.stop()
+
+
+class Server:
+    """Sessions of one artifact inside a running event loop."""
+
+    def __init__(self, options: ServerOptions):
+        self._options = options
+        self._protocol = check_protocol(options.protocol, options.helper)
+        self._folder = part_of(options.folder, "server")
+        self._places = Places(options.limits)
+        self._known = known_clients(options.certs)
+        self._gate = Gate(
+            options.host, options.port, options.certs, options.limits.hello_seconds, self._on_connection
+        )
+        self.port = self._gate.port
+        self._ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Prepares the first worker, so that a bad artifact fails here; who comes earlier is told to wait."""
+        options = self._options
+        plan = load_plan(self._folder / "plan.safetensors").hash()
+        state = options.state or state_folder() / f"server-{plan[:16]}"
+        self._log_handler = log_to(state / "server.log")
+        self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+        self._accepting = asyncio.ensure_future(self._gate.run())
+        try:
+            self.description = await self._pool.fill()
+            self._ledger = QueryLedger(state / "queries.sqlite")
+        except BaseException:
+            self._accepting.cancel()
+            await self._pool.close()
+            await self._gate.close()
+            raise
+        self._ready.set()
+        log.info(
+            "serving plan %s with %s at port %d",
+            handshake.short(self.description["plan"]),
+            options.protocol,
+            self.port,
+        )
+
+    async def stop(self) -> None:
+        """Takes no more clients, lets running queries end within the grace time and closes everything."""
+        log.info("stopping: %d sessions, %d waiting", self._places.running, self._places.waiting)
+        self._places.stop()
+        self._accepting.cancel()
+        await self._gate.close(self._options.limits.grace_seconds)
+        await self._pool.close()
+        self._ledger.close()
+        log.info("stopped")
+        logging.getLogger("privit").removeHandler(self._log_handler)
+        self._log_handler.close()
+
+    async def _on_connection(self, tunnel: Tunnel, peer: Peer, hello: dict[str, Any]) -> None:
+        name = self._name_of(peer)
+        if name is None:
+            log.warning("refused certificate %s: not among the known clients", peer.fingerprint[:16])
+            message = "this server does not know this client's certificate"
+            await refuse(tunnel, "refused", message, "ask the server's owner to add it: privit certs")
+            return
+        if not self._ready.is_set():
+            await tunnel.send("wait", position=STARTING)
+            await tunnel.guard(self._ready.wait())
+        if hello["purpose"] == "health":
+            await self._report_health(tunnel)
+            return
+        different = handshake.first_difference(self.description, hello["description"])
+        if different is not None:
+            log.warning("refused %s: its %s differs", name, different)
+            value = self.description[different]
+            await refuse(tunnel, "mismatch", f"the {different} differs", "", different, value)
+            return
+        session = Session(
+            self._options, self._protocol, self._pool, self._ledger, self._places, tunnel, peer, name
+        )
+        await session.run()
+
+    def _name_of(self, peer: Peer) -> str | None:
+        if peer.fingerprint == LOOPBACK_CLIENT:
+            return LOOPBACK_CLIENT
+        check_role(peer, "client")
+        return peer.fingerprint[:16] if self._known is None else self._known.get(peer.fingerprint)
+
+    async def _report_health(self, tunnel: Tunnel) -> None:
+        await tunnel.send(
+            "health",
+            protocol=self._options.protocol,
+            private=self._protocol.private,
+            plan=self.description["plan"],
+            sessions=self._places.running,
+            session_limit=self._options.limits.sessions,
+            queued=self._places.waiting,
+        )
+        with contextlib.suppress(ConnectionFailed):
+            await tunnel.receive(self._options.limits.hello_seconds)

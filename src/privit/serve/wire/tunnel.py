@@ -1,0 +1,298 @@
+"""One connection between two parties that carries control messages and the engine's link in both directions.
+
+    engine -> peer socket -> tunnel == TLS == tunnel -> engine's own socket -> engine
+
+The engine (brpc) listens on a Unix socket in a folder that only this user can enter, and reaches the
+other party through a second Unix socket there, on which the tunnel listens. No engine port is ever
+open to the network or to other users of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from privit.cost.network import Network
+from privit.errors import ConnectionFailed
+from privit.serve.wire.frames import (
+    DATA_LIMIT,
+    Frame,
+    FrameError,
+    Kind,
+    RemoteError,
+    decode_message,
+    encode_message,
+    pack,
+    read_frame,
+)
+from privit.serve.wire.meter import Counts, PushMeter
+from privit.serve.wire.shaping import ShapedLine
+
+CHANNEL_LIMIT = 32
+PENDING_MESSAGES = 64
+ENGINE_WAIT_SECONDS = 120.0
+Result = TypeVar("Result")
+
+
+class SilentPeer(ConnectionFailed):
+    """The other side did not answer in time."""
+
+
+@dataclass
+class _Channel:
+    """One engine connection. `ours` was opened by this side's engine: its outward bytes are our pushes."""
+
+    ours: bool
+    writer: asyncio.StreamWriter
+    meter: PushMeter = field(default_factory=PushMeter)
+
+
+class Tunnel:
+    """Frames of one connection; `receive` gives control messages, `attach` lets the engine through.
+
+    Args:
+        first: whether this side numbers its channels evenly (the party that accepted) or oddly.
+        network: delay and bandwidth put on both directions, for measurements; `shape` puts others.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        first: bool,
+        network: Network | None = None,
+    ):
+        self._reader, self._writer = reader, writer
+        self._next_channel = 0 if first else 1
+        self._own_parity = self._next_channel
+        self._channels: dict[int, _Channel] = {}
+        self._engine_socket: Path | None = None
+        self._listener: asyncio.AbstractServer | None = None
+        self._messages: asyncio.Queue[dict[str, Any] | ConnectionFailed] = asyncio.Queue(PENDING_MESSAGES)
+        self._sent_wire = self._received_wire = 0
+        self._closed_ours = self._closed_theirs = Counts()
+        self._outward = ShapedLine(network, self._write) if network else None
+        self._inward = ShapedLine(network, self._handle) if network else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: ConnectionFailed | None = None
+        self._broken = asyncio.Event()
+
+    def start(self) -> None:
+        """Begins to read frames; must be called inside the event loop."""
+        self._spawn(self._pump())
+        for line in (self._outward, self._inward):
+            if line is not None:
+                self._spawn(line.run())
+
+    def shape(self, network: Network) -> None:
+        """Puts another network on a tunnel that has been shaped from the start."""
+        for line in (self._outward, self._inward):
+            if line is not None:
+                line.network = network
+
+    async def attach(self, engine_socket: Path, peer_socket: Path) -> None:
+        """Connects the engine: it listens on `engine_socket` and finds the other party at `peer_socket`."""
+        self._engine_socket = engine_socket
+        self._listener = await asyncio.start_unix_server(self._on_engine, str(peer_socket), limit=DATA_LIMIT)
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        """Sends one control message."""
+        await self._put(pack(Kind.CONTROL, 0, encode_message(kind, **fields)))
+
+    async def receive(self, seconds: float | None = None) -> dict[str, Any]:
+        """The next control message; raises what the other side reports, its going away, or its silence."""
+        if self._messages.empty() and self._failure is not None:
+            raise self._failure
+        try:
+            item = await asyncio.wait_for(self._messages.get(), seconds)
+        except TimeoutError:
+            raise SilentPeer(f"the other side said nothing for {seconds:g} seconds") from None
+        if isinstance(item, ConnectionFailed):
+            raise item
+        return item
+
+    async def guard(self, work: Coroutine[Any, Any, Result], seconds: float | None = None) -> Result:
+        """The result of `work`; cancels it if the other side fails first or `seconds` pass."""
+        task, broken = asyncio.ensure_future(work), asyncio.ensure_future(self._broken.wait())
+        try:
+            await asyncio.wait({task, broken}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if self._failure is not None:
+                raise self._failure
+            raise SilentPeer(f"no result within {seconds:g} seconds")
+        finally:
+            for waiting in (task, broken):
+                waiting.cancel()
+            await asyncio.gather(task, broken, return_exceptions=True)
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """What this party and what the other party has sent so far."""
+        ours, theirs = self._closed_ours, self._closed_theirs
+        for channel in self._channels.values():
+            part = Counts(0, channel.meter.engine_bytes, channel.meter.actions)
+            ours, theirs = (ours + part, theirs) if channel.ours else (ours, theirs + part)
+        return ours + Counts(self._sent_wire), theirs + Counts(self._received_wire)
+
+    async def close(self) -> None:
+        """Ends every connection; safe to call twice."""
+        self._fail(ConnectionFailed("the connection was closed"))
+        if self._listener is not None:
+            self._listener.close()
+        current = asyncio.current_task()
+        waiting = [task for task in self._tasks if task is not current]
+        for task in waiting:
+            task.cancel()
+        for channel in self._channels.values():
+            channel.writer.transport.abort()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._writer.drain(), 1.0)
+        self._writer.close()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(
+                error if isinstance(error, ConnectionFailed) else ConnectionFailed("the tunnel failed")
+            )
+
+    async def _put(self, data: bytes) -> None:
+        if self._outward is not None:
+            await self._outward.put(data)
+        else:
+            await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
+        self._sent_wire += len(data)
+        self._writer.write(data)
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ConnectionFailed("the other side closed the connection") from error
+
+    async def _pump(self) -> None:
+        """Reads frames until the connection ends; whatever ends it reaches `receive` as one error."""
+        failure = ConnectionFailed("the other side closed the connection")
+        try:
+            while (frame := await read_frame(self._reader)) is not None:
+                data = pack(frame.kind, frame.channel, frame.payload)
+                self._received_wire += len(data)
+                if self._inward is not None:
+                    await self._inward.put(data)
+                else:
+                    await self._handle_frame(frame)
+        except ConnectionFailed as error:
+            failure = error
+        except OSError as error:
+            failure = ConnectionFailed(f"the connection broke: {error.strerror or type(error).__name__}")
+        self._fail(failure)
+
+    async def _handle(self, data: bytes) -> None:
+        frame = Frame(Kind(data[0]), int.from_bytes(data[1:5], "big"), data[9:])
+        try:
+            await self._handle_frame(frame)
+        except ConnectionFailed as error:
+            self._fail(error)
+
+    def _fail(self, failure: ConnectionFailed) -> None:
+        """Keeps the first failure, and wakes whoever waits for a message or for the engine."""
+        if self._failure is None:
+            self._failure = failure
+            self._broken.set()
+            with contextlib.suppress(asyncio.QueueFull):
+                self._messages.put_nowait(failure)
+
+    async def _handle_frame(self, frame: Frame) -> None:
+        if frame.kind is Kind.CONTROL:
+            if self._messages.full():
+                raise FrameError("the other side sent more control messages than it may")
+            message = decode_message(frame.payload)
+            if message["type"] == "error":
+                raise RemoteError(message)
+            self._messages.put_nowait(message)
+        elif frame.kind is Kind.OPEN:
+            await self._open(frame.channel)
+        elif frame.kind is Kind.DATA:
+            await self._deliver(frame)
+        elif (channel := self._channels.get(frame.channel)) is not None:
+            channel.writer.close()
+
+    async def _deliver(self, frame: Frame) -> None:
+        channel = self._channels.get(frame.channel)
+        if channel is None:
+            return  # closed on this side while the other's bytes were under way
+        if not channel.ours:
+            channel.meter.feed(frame.payload)
+        channel.writer.write(frame.payload)
+        with contextlib.suppress(OSError):
+            await channel.writer.drain()
+
+    async def _open(self, number: int) -> None:
+        """The other party's engine wants to reach ours."""
+        if self._engine_socket is None or number % 2 == self._own_parity or number in self._channels:
+            raise FrameError("the other side opened an engine connection where none was expected")
+        if len(self._channels) >= CHANNEL_LIMIT:
+            raise FrameError(f"the other side opened more than {CHANNEL_LIMIT} engine connections")
+        reader, writer = await _connect_engine(self._engine_socket)
+        self._channels[number] = _Channel(False, writer)
+        self._spawn(self._forward(number, reader))
+
+    async def _on_engine(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Our engine wants to reach the other party's."""
+        number = self._next_channel
+        self._next_channel += 2
+        self._channels[number] = _Channel(True, writer)
+        try:
+            await self._put(pack(Kind.OPEN, number))
+        except ConnectionFailed:
+            writer.transport.abort()
+            return
+        self._spawn(self._forward(number, reader))
+
+    async def _forward(self, number: int, reader: asyncio.StreamReader) -> None:
+        channel = self._channels[number]
+        try:
+            while data := await reader.read(DATA_LIMIT):
+                if channel.ours:
+                    channel.meter.feed(data)
+                await self._put(pack(Kind.DATA, number, data))
+            await self._put(pack(Kind.CLOSE, number))
+        except (ConnectionFailed, OSError):
+            pass  # the reading side reports the end of the connection
+        finally:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is None:
+            return
+        part = Counts(0, channel.meter.engine_bytes, channel.meter.actions)
+        if channel.ours:
+            self._closed_ours += part
+        else:
+            self._closed_theirs += part
+        channel.writer.close()
+
+
+async def _connect_engine(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to our engine, which may still be starting."""
+    deadline = asyncio.get_running_loop().time() + ENGINE_WAIT_SECONDS
+    while True:
+        try:
+            return await asyncio.open_unix_connection(str(path), limit=DATA_LIMIT)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ConnectionFailed("the engine on this side did not start in time") from None
+            await asyncio.sleep(0.02)

@@ -1,0 +1,1 @@
+"""Fitting: stand-ins by least squares, and plans by measured loss."""

@@ -1,0 +1,158 @@
+"""Plans without training: keep the sites whose replacement costs the most, as measured on images.
+
+Two measurements meet. For every single site, the curvature of the prediction says how far replacing it alone
+would move the teacher's output (one backward pass over the images gives all sites). For every group of sites
+(layer, head, class token or not), replacing the whole group is tried out, and the sites' figures
+are scaled so that they add up to what was measured: within a group they only say who comes first.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privit.plan import Plan, plan_from_kept, site_budget
+from privit.spec import KINDS
+from privit.train.fitting.fit import exact_copy
+from privit.train.fitting.sensitivity import prediction_probe
+from privit.train.student.switch import Sites, rank_plan
+from privit.train.student.vit import Block, Student
+
+Scores = dict[str, list[np.ndarray]]
+"""For each kind and layer, a figure per site: the loss that its replacement causes."""
+
+
+def choose_plans(
+    student: Student, scores: Scores, budgets: Mapping[str, Mapping[str, float]]
+) -> dict[str, Plan]:
+    """For each budget by name, the plan that keeps the sites with the largest scores.
+
+    A budget gives for each kind a number of sites, or a share as a float up to 1; a smaller one keeps a
+    part of what a larger one keeps.
+    """
+    plans = {}
+    for name, sites in budgets.items():
+        kept = {}
+        for kind in KINDS:
+            total = sum(layer.size for layer in scores[kind])
+            kept[kind] = rank_plan(scores[kind], site_budget(sites[kind], total, kind))
+        plans[name] = plan_from_kept(student.granularity, kept, student.exact, student.stand_in)
+    return plans
+
+
+def site_scores(student: Student, images: np.ndarray, batch_size: int = 32, seed: int = 0) -> Scores:
+    """What replacing each site costs: KL to the untouched model, in nats per image.
+
+    `student` has switches, and stand-ins fitted in the untouched model (`fit` of a student with switches).
+    """
+    pixels = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+    exact = exact_copy(student).eval().requires_grad_(False)
+    switched = copy.deepcopy(student).eval().requires_grad_(False)
+    scores = _curvature(exact, switched, pixels, batch_size, seed)
+    measured = _measured(exact, switched, pixels, batch_size)
+    for kind in KINDS:
+        for layer, values in enumerate(scores[kind]):
+            for place, loss in measured[kind, layer]:
+                # A group of measured loss zero or below (noise) ranks below every other, in its own order.
+                predicted = max(float(values[place].sum()), 1e-300)
+                values[place] *= max(loss, 1e-12) / predicted
+    return scores
+
+
+def _curvature(exact: Student, switched: Student, images: Tensor, batch_size: int, seed: int) -> Scores:
+    """Half the squared change of the prediction by each site's replacement alone, to second order."""
+    generator = torch.Generator().manual_seed(seed)
+    scores: Scores = {kind: [np.zeros(s.shape) for s in exact.sites_of(kind)] for kind in KINDS}
+    names = {"gelu": ("hidden", "activated"), "softmax": ("score", "attention")}
+    for start in range(0, len(images), batch_size):
+        seen: dict[str, Tensor] = {}
+        batch = images[start : start + batch_size].clone().requires_grad_()
+        logits = exact(batch, lambda name, value, seen=seen: seen.update({name: value}))
+        probe = prediction_probe(logits, generator)
+        for kind in KINDS:
+            inputs, outputs = (
+                [seen[f"blocks.{i}.{name}"] for i in range(exact.spec.depth)] for name in names[kind]
+            )
+            gradients = torch.autograd.grad(probe, outputs, retain_graph=True)
+            for layer, sites in enumerate(switched.sites_of(kind)):
+                with torch.no_grad(), _replaced(sites):
+                    change = (sites(inputs[layer]) - outputs[layer]) * gradients[layer]
+                # One figure per image and site: what is left after the sites' axes belongs together.
+                moved = change.double().reshape(len(batch), *sites.shape, -1).sum(-1)
+                scores[kind][layer] += 0.5 * moved.square().sum(0).numpy() / len(images)
+    return scores
+
+
+Measured = dict[tuple[str, int], list[tuple[np.ndarray, float]]]
+"""For each kind and layer, the groups as boolean arrays over its sites, and what replacing each costs."""
+
+
+@torch.no_grad()
+def _measured(exact: Student, switched: Student, images: Tensor, batch_size: int) -> Measured:
+    """What replacing each group costs: each layer is run again with one group replaced, then the rest."""
+    found: Measured = {}
+    for kind in KINDS:
+        for layer, sites in enumerate(exact.sites_of(kind)):
+            found[kind, layer] = [(group, 0.0) for group in _groups(sites, exact.spec.class_token)]
+    for start in range(0, len(images), batch_size):
+        tokens = exact.embed(images[start : start + batch_size])
+        logits = _rest(exact, tokens, 0)
+        for layer in range(exact.spec.depth):
+            block = cast(Block, switched.blocks[layer])
+            for kind in KINDS:
+                sites = switched.sites_of(kind)[layer]
+                for g, (group, loss) in enumerate(found[kind, layer]):
+                    with _replaced(sites, group):
+                        changed = block(tokens)
+                    moved = _divergence(logits, _rest(exact, changed, layer + 1)) / len(images)
+                    found[kind, layer][g] = (group, loss + moved)
+            tokens = exact.blocks[layer](tokens)
+    return found
+
+
+def _groups(sites: Sites, class_token: bool) -> Iterator[np.ndarray]:
+    """The sites of a layer in groups: head by head, the class token apart from the others."""
+    heads = range(sites.shape[0]) if sites.kind == "softmax" and sites.shape else [slice(None)]
+    has_tokens = (sites.kind == "gelu" and len(sites.shape) > 0) or len(sites.shape) == 2
+    for head in heads:
+        whole = np.zeros(sites.shape, dtype=bool)
+        whole[head if sites.shape else ()] = True
+        if not (class_token and has_tokens):
+            yield whole
+            continue
+        first = np.zeros(sites.shape, dtype=bool)
+        # The class token is entry 0 of the axis of tokens: the first for GELU, the last for softmax.
+        first[(0,) if sites.kind == "gelu" else (slice(None), 0)] = True
+        yield whole & first
+        yield whole & ~first
+
+
+@contextmanager
+def _replaced(sites: Sites, group: np.ndarray | None = None) -> Iterator[None]:
+    """Switches a group of sites, or all, to the stand-in for a while."""
+    assert sites.switch is not None
+    exact = np.zeros(sites.shape) if group is None else np.logical_not(group)
+    sites.switch.data.copy_(torch.from_numpy(np.asarray(exact, dtype=np.float32)))
+    try:
+        yield
+    finally:
+        sites.switch.data.fill_(1.0)
+
+
+def _rest(model: Student, tokens: Tensor, layer: int) -> Tensor:
+    """Logits from the tokens that enter a layer."""
+    for block in list(model.blocks)[layer:]:
+        tokens = block(tokens)
+    return model.head(model.pool(tokens))
+
+
+def _divergence(expected: Tensor, found: Tensor) -> float:
+    """KL of the found prediction from the expected one, summed over the batch."""
+    ours, theirs = found.double().log_softmax(-1), expected.double().log_softmax(-1)
+    return float((theirs.exp() * (theirs - ours)).sum())

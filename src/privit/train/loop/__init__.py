@@ -1,0 +1,1 @@
+"""The one training loop of all stages, and what it is made of."""

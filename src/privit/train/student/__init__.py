@@ -1,0 +1,1 @@
+"""The student: the teacher's network with switches at its sites."""

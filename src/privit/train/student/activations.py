@@ -1,0 +1,106 @@
+"""One torch function for each operator of the table in `operators.py`, of the same name.
+
+Functions of kind gelu take the hidden values (..., channels); functions of kind softmax take scores
+(..., N) after 1/sqrt(head width), one row of the attention per last axis. Parameters arrive shaped so
+that they broadcast against that. `serve/model/activations.py` holds the same functions in jax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from privit.operators import TABLE
+from privit.spec import GeluVariant
+from privit.train.student.autograd import Quadratic
+
+Parameters = Mapping[str, Tensor]
+
+# Keeps a row of only negative scores from dividing by zero (MPCViT, Zeng et al. 2022).
+RELU_SOFTMAX_EPSILON = 1e-3
+# The shift of MPCFormer's "2Quad" (Li et al. 2022).
+TWO_QUAD_SHIFT = 5.0
+
+
+def gelu(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """x Phi(x), with Phi by erf or by its tanh approximation."""
+    return F.gelu(x, approximate="tanh" if variant == "tanh" else "none")
+
+
+def identity(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """x."""
+    return x
+
+
+def relu(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """max(x, 0)."""
+    return F.relu(x)
+
+
+def quad(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """0.125 x^2 + 0.25 x + 0.5."""
+    return (0.125 * x + 0.25) * x + 0.5
+
+
+def affine(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """a x + b."""
+    return parameters["a"] * x + parameters["b"]
+
+
+def quadratic(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
+    """q2 x^2 + q1 x + q0."""
+    return Quadratic.apply(x, parameters["q2"], parameters["q1"], parameters["q0"])
+
+
+def softmax(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """exp(s) / sum exp(s)."""
+    return scores.softmax(dim=-1)
+
+
+def squared_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """s^2 / N."""
+    return scores.square() / tokens
+
+
+def scale_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """s / N."""
+    return scores / tokens
+
+
+def uniform_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """1 / N."""
+    return torch.full_like(scores, 1.0 / tokens)
+
+
+def relu_softmax(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """relu(s) / (sum relu(s) + 1e-3)."""
+    positive = scores.relu()
+    return positive / (positive.sum(dim=-1, keepdim=True) + RELU_SOFTMAX_EPSILON)
+
+
+def two_quad(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """(s + 5)^2 / sum (s + 5)^2."""
+    squares = (scores + TWO_QUAD_SHIFT).square()
+    return squares / squares.sum(dim=-1, keepdim=True)
+
+
+def quadratic_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """c2 s^2 + c1 s + c0."""
+    return Quadratic.apply(scores, parameters["c2"], parameters["c1"], parameters["c0"])
+
+
+def linear_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """c1 s + c0."""
+    return parameters["c1"] * scores + parameters["c0"]
+
+
+def constant_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """c0."""
+    return parameters["c0"].expand_as(scores)
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {entry.name: globals()[entry.name] for entry in TABLE}
+"""The function of each operator, by name; an operator without one fails at import."""

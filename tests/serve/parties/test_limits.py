@@ -1,0 +1,135 @@
+"""Limits and the ledger of queries."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from privit.errors import RequestError
+from privit.serve.parties.limits import Limits, QueryLedger
+from privit.serve.parties.places import Places, Refused
+
+
+def test_a_client_gets_its_queries_and_no_more_across_restarts(tmp_path: Path) -> None:
+    for expected in (2, 1, 0, None, None):
+        ledger = QueryLedger(tmp_path / "queries.sqlite")
+        assert ledger.take("alice", 3) == expected
+        ledger.close()
+    ledger = QueryLedger(tmp_path / "queries.sqlite")
+    assert ledger.asked("alice") == 3
+    assert ledger.take("bob", 3) == 2
+    ledger.close()
+
+
+def test_without_a_limit_queries_are_still_counted(tmp_path: Path) -> None:
+    ledger = QueryLedger(tmp_path / "queries.sqlite")
+    assert [ledger.take("alice", None) for _ in range(3)] == [-1, -1, -1]
+    assert ledger.asked("alice") == 3
+    assert ledger.take("carol", 0) is None
+    ledger.close()
+
+
+def test_two_sessions_of_one_client_cannot_share_its_last_query(tmp_path: Path) -> None:
+    path, taken = tmp_path / "queries.sqlite", []
+    QueryLedger(path).close()
+
+    def ask() -> None:
+        ledger = QueryLedger(path)
+        taken.extend(ledger.take("alice", 10) for _ in range(5))
+        ledger.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(left is not None for left in taken) == 10
+
+
+def test_only_the_owner_can_read_the_ledger(tmp_path: Path) -> None:
+    QueryLedger(tmp_path / "queries.sqlite").close()
+    assert (tmp_path / "queries.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_limits_that_make_no_sense_are_refused_together() -> None:
+    with pytest.raises(RequestError, match="2 problems"):
+        Limits(sessions=0, queries=-1)
+
+
+class Caller:
+    """The part of a tunnel that the line of waiting clients uses."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    async def send(self, kind: str, position: int) -> None:
+        assert kind == "wait"
+        self.told.append(position)
+
+    async def guard(self, work: object) -> object:
+        return await work  # type: ignore[misc]
+
+
+def test_places_are_given_in_order_and_a_full_line_is_refused() -> None:
+    async def run() -> None:
+        places, order = Places(Limits(sessions=1, queue=2)), []
+        leave = [asyncio.Event() for _ in range(3)]
+
+        async def client(number: int) -> None:
+            async with places.place(Caller()):  # type: ignore[arg-type]
+                order.append(number)
+                await leave[number].wait()
+
+        tasks = []
+        for number in range(3):
+            tasks.append(asyncio.ensure_future(client(number)))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        assert (places.running, places.waiting, order) == (1, 2, [0])
+        with pytest.raises(Refused, match="all 1 sessions are taken and 2 clients wait"):
+            async with places.place(Caller()):  # type: ignore[arg-type]
+                pass
+        for number in range(3):
+            leave[number].set()
+            await tasks[number]
+        assert order == [0, 1, 2]
+        assert (places.running, places.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_client_that_stops_waiting_loses_nobody_a_place() -> None:
+    async def run() -> None:
+        places = Places(Limits(sessions=1, queue=4))
+        async with places.place(Caller()):  # type: ignore[arg-type]
+            waiting = [asyncio.ensure_future(_enter(places)) for _ in range(3)]
+            await asyncio.sleep(0.01)
+            waiting[0].cancel()
+            await asyncio.gather(waiting[0], return_exceptions=True)
+        # The second is called and goes away in the same moment: the third must still get in.
+        waiting[1].cancel()
+        await asyncio.wait_for(waiting[2], 5)
+        assert (places.running, places.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_whoever_waits_is_sent_away_when_the_server_stops() -> None:
+    async def run() -> None:
+        places = Places(Limits(sessions=1, queue=4))
+        async with places.place(Caller()):  # type: ignore[arg-type]
+            waiting = asyncio.ensure_future(_enter(places))
+            await asyncio.sleep(0.01)
+            places.stop()
+            with pytest.raises(Refused, match="shutting down"):
+                await waiting
+
+    asyncio.run(run())
+
+
+async def _enter(places: Places) -> None:
+    async with places.place(Caller()):  # type: ignore[arg-type]
+        pass

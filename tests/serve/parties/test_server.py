@@ -1,0 +1,176 @@
+"""A real server process and real clients: answers, costs, limits, identity, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving import TOLERANCE, Served, digit_like, expected_logits
+
+from privit.errors import ConnectionFailed, PrivitError, RequestError
+from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.engine.protocols import protocol
+from privit.serve.engine.simulator import Simulator
+from privit.serve.parties.client import Client, _health, connect, health
+from privit.serve.parties.limits import Limits
+from privit.serve.parties.processes import local_server
+from privit.serve.parties.server import Server, serve
+from privit.serve.parties.server_session import ServerOptions
+from privit.serve.wire.certs import make_certs
+
+CLIENTS = 8
+
+
+def test_the_private_answer_is_the_answer_in_the_clear(served: Served, client: Client) -> None:
+    for seed in range(2):
+        answer = client.predict(digit_like(seed))
+        expected = expected_logits(served, digit_like(seed))
+        np.testing.assert_allclose(answer.logits, expected, atol=TOLERANCE)
+        assert answer.class_name == served.artifact.public.class_names[int(np.argmax(expected))]
+        assert sum(answer.probabilities) == pytest.approx(1.0)
+
+
+def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
+    served: Served, client: Client
+) -> None:
+    public, plan = served.artifact.public, served.artifact.plan
+    found = protocol("cheetah")
+    program = compile_program(public, plan, found)
+    weights = served.artifact.weights
+    assert weights is not None
+    with Simulator(found) as simulator:
+        simulator.give(program.inputs, server_values(public, plan, weights))
+        simulator.give(program.inputs, client_values(public, np.zeros((1, 8, 8), np.float32)))
+        # The engine keeps what is left of the products it prepares, so that costs differ between queries.
+        online = [simulator.run(program.executable) for _ in range(6)]
+    for seed in (2, 3):
+        answer = client.predict(digit_like(seed))
+        assert answer.seconds < client.setup.seconds
+        assert answer.rounds < client.setup.rounds / 2
+        # CHEETAH's bytes repeat to 0.02 %; the session also sends the answer's share.
+        assert any(
+            answer.sent_bytes == pytest.approx(cost.sent_bytes, rel=0.005)
+            and answer.rounds == pytest.approx(cost.rounds, abs=2)
+            for cost in online
+        ), (answer.sent_bytes, answer.rounds, [(c.sent_bytes, c.rounds) for c in online])
+
+
+def test_eight_clients_at_once_all_get_their_own_answer(served: Served) -> None:
+    def ask(seed: int) -> np.ndarray:
+        with connect(served.client_folder, served.server.address) as opened:
+            return np.asarray(opened.predict(digit_like(seed)).logits)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = list(pool.map(ask, range(CLIENTS)))
+    for seed, logits in enumerate(answers):
+        np.testing.assert_allclose(logits, expected_logits(served, digit_like(seed)), atol=TOLERANCE)
+
+
+def test_health_tells_protocol_plan_and_load(served: Served, client: Client) -> None:
+    state = health(served.server.address)
+    assert state["protocol"] == "cheetah"
+    assert state["private"] is True
+    assert state["plan"] == served.artifact.plan.hash()
+    assert (state["sessions"], state["session_limit"], state["queued"]) == (1, 4, 0)
+
+
+def test_a_client_that_comes_while_the_server_starts_is_told_so_and_waits(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        server = Server(ServerOptions(tiny_folder, port=0, state=tmp_path))
+        address, starting = f"127.0.0.1:{server.port}", asyncio.ensure_future(server.start())
+        waited: list[bool] = []
+
+        def on_starting() -> float:
+            waited.append(starting.done())
+            return 300.0
+
+        with pytest.raises(ConnectionFailed, match="is still starting"):
+            await _health(address, None, 30.0)
+        assert (await _health(address, None, 30.0, on_starting))["protocol"] == "cheetah"
+        assert waited == [False]
+        await starting
+        await server.stop()
+
+    asyncio.run(run())
+
+
+def test_a_benchmark_protocol_is_refused_before_anything_else(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="semi2k-benchmark") as error:
+        serve(tmp_path / "missing", -1, host="example.org", protocol="semi2k-benchmark", certs=tmp_path)
+    assert "randomness" in error.value.message
+    with pytest.raises(RequestError, match="semi2k-benchmark"):
+        connect(tmp_path / "missing", "nowhere", protocol="semi2k-benchmark")
+
+
+def test_aby3_without_a_helper_and_cheetah_with_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="three parties, but no helper"):
+        serve(tmp_path, 0, protocol="aby3")
+    with pytest.raises(RequestError, match="has no helper"):
+        serve(tmp_path, 0, helper="127.0.0.1:1")
+
+
+def test_a_folder_without_weights_cannot_be_served(tiny_folder: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(PrivitError, match="holds no weights"),
+        local_server(tiny_folder / "client", tmp_path),
+    ):
+        pass
+
+
+def test_over_tls_queries_are_limited_by_certificate_across_restarts(served: Served, tmp_path: Path) -> None:
+    make_certs(tmp_path / "certs", ["127.0.0.1"], ["alice", "bob"])
+    (tmp_path / "certs" / "server" / "clients.json").write_text("{}")
+    certs = make_certs(tmp_path / "certs", ["127.0.0.1"], ["alice"])
+    limits = Limits(sessions=1, queries=2, grace_seconds=1.0)
+
+    def server() -> object:
+        return local_server(served.folder, tmp_path / "state", limits=limits, certs=certs["server"])
+
+    with server() as party:  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionFailed, match="does not know this client's certificate"):
+            connect(served.client_folder, party.address, certs=tmp_path / "certs" / "bob")
+        with pytest.raises(ConnectionFailed):
+            health(party.address)
+        with connect(served.client_folder, party.address, certs=certs["alice"]) as alice:
+            alice.predict(digit_like(0))
+            alice.predict(digit_like(1))
+            with pytest.raises(ConnectionFailed, match="asked all its 2 queries"):
+                alice.predict(digit_like(2))
+            with pytest.raises(ConnectionFailed, match="session is closed"):
+                alice.predict(digit_like(2))
+    with server() as party:  # type: ignore[attr-defined]
+        assert health(party.address, certs["alice"])["sessions"] == 0
+        with pytest.raises(ConnectionFailed, match="asked all its 2 queries"):
+            connect(served.client_folder, party.address, certs=certs["alice"])
+        party.process.send_signal(signal.SIGTERM)
+        assert party.process.wait(20) == 0
+    log = (tmp_path / "state" / "server.log").read_text()
+    assert "of alice: query 2" in log
+    assert "stopped" in log
+
+
+def test_the_engine_of_a_client_loads_neither_torch_nor_data_sets(served: Served) -> None:
+    program = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from privit.serve.parties.client import connect, health
+health({served.server.address!r})
+import privit.serve.engine.engine, privit.serve.engine.worker, privit.data.images
+from privit.serve.engine.engine import Engine
+folder = Path({str(served.client_folder)!r})
+Engine(folder, "cheetah", "client", folder.parent / "engine.log").description()
+loaded = sorted(set(sys.modules) & {{"torch", "datasets", "timm", "transformers", "pyarrow", "sklearn"}})
+assert not loaded, loaded
+assert not any(name.startswith("privit.train") for name in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,72 @@
+"""Two parties that do not describe the same computation are told apart by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from serving import make_artifact
+
+from privit.artifact import load_artifact
+from privit.errors import HandshakeError
+from privit.plan import uniform_plan
+from privit.serve.engine.protocols import protocol
+from privit.serve.wire.handshake import NAMES, check, describe, first_difference, short
+
+HASHES = {name: f"{i:064x}" for i, name in enumerate(NAMES)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_difference_is_refused_by_its_own_name(name: str) -> None:
+    with pytest.raises(
+        HandshakeError, match=rf"the server runs {name} .*, but out/client describes {name} "
+    ) as e:
+        check(HASHES, HASHES | {name: "f" * 64}, "out/client")
+    assert e.value.hint
+
+
+def test_equal_descriptions_pass_and_a_missing_name_does_not() -> None:
+    check(HASHES, dict(HASHES), "out/client")
+    assert first_difference(HASHES, {k: v for k, v in HASHES.items() if k != "spu version"}) == "spu version"
+
+
+def test_the_difference_that_explains_the_others_is_named_first() -> None:
+    other = HASHES | {"plan": "0" * 64, "program": "1" * 64}
+    assert first_difference(HASHES, other) == "plan"
+
+
+def test_a_plan_mismatch_reads_as_in_the_style_guide() -> None:
+    server, client = HASHES | {"plan": "9f3c" + "0" * 60}, HASHES | {"plan": "41aa" + "0" * 60}
+    with pytest.raises(HandshakeError) as error:
+        check(server, client, "out/deit-client")
+    assert str(error.value) == (
+        "the server runs plan 9f3c0000..., but out/deit-client describes plan 41aa0000...\n"
+        "hint: ask the server's owner for the matching client folder"
+    )
+
+
+def test_a_value_from_the_other_side_is_cut_and_made_printable() -> None:
+    assert short("a\x1b[1m\n" + "x" * 100) == "a[1m" + "x" * 34
+    assert short("") == "?"
+
+
+def test_server_and_client_folder_of_one_artifact_have_one_description(tmp_path: Path) -> None:
+    make_artifact(tmp_path)
+    config = protocol("cheetah").runtime_config().SerializeToString()
+    described = [
+        describe(load_artifact(tmp_path / side), "cheetah", "p" * 64, config, "options")
+        for side in ("server", "client")
+    ]
+    assert described[0] == described[1]
+    assert set(described[0]) == set(NAMES)
+
+
+def test_another_plan_or_runtime_configuration_changes_the_description(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    other = make_artifact(tmp_path / "other", uniform_plan(artifact.spec, "relu", "softmax"))
+    config = protocol("cheetah").runtime_config()
+    first = describe(artifact, "cheetah", "p", config.SerializeToString(), "")
+    assert first_difference(first, describe(other, "cheetah", "p", config.SerializeToString(), "")) == "plan"
+    config.fxp_fraction_bits = 17
+    changed = describe(artifact, "cheetah", "p", config.SerializeToString(), "")
+    assert first_difference(first, changed) == "runtime configuration"
