@@ -19,10 +19,10 @@ from typing import Any
 from privit.artifact import Artifact, Preprocessing, Public
 from privit.data.catalog import catalog_spec
 from privit.plan import uniform_plan
+from privit.program.choices import Rewrites
 from privit.runs import write_text
 from privit.serve.engine.protocols import protocol
 from privit.serve.measure.bench import bench, measure, measured_ranges, random_image, random_weights
-from privit.serve.model.rewrites import Rewrites
 
 RESULT = Path(__file__).resolve().parents[1] / "docs" / "results" / "fitted-bench.json"
 PROTOCOL = "semi2k-benchmark"

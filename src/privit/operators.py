@@ -1,8 +1,8 @@
 """The one table of what can stand at a site.
 
-An entry names an operator; `train/student/activations.py` (torch) and `serve/model/activations.py` (jax)
-hold a function of the same name for each, and the parity tests are generated from this table.
-Adding an operator is one entry here, one function on each side, and a cost for its key.
+An entry names an operator and says to which family it belongs, from which the program follows (`program/`);
+`train/student/activations.py` (torch) and `serve/model/activations.py` (jax) hold a function of the same name
+for each, and the parity tests are generated from this table. docs/adding-an-operator.md walks through it.
 """
 
 from __future__ import annotations
@@ -14,75 +14,129 @@ from privit.errors import RequestError
 from privit.spec import Shape, Spec
 
 Per = Literal["channel", "head"]
+Family = Literal["pointwise", "normalised", "square", "linear", "constant"]
+DEGREES: dict[str, int] = {"square": 2, "linear": 1, "constant": 0}
+"""The families of polynomials."""
+
+# Keeps a row of only negative scores from dividing by zero (MPCViT, Zeng et al. 2022).
+RELU_SOFTMAX_EPSILON = 1e-3
+# The shift of MPCFormer's "2Quad" (Li et al. 2022).
+TWO_QUAD_SHIFT = 5.0
 
 
 @dataclass(frozen=True)
 class Operator:
     """What can stand at a site.
 
-    `exact` operators are the costly ones that count against a budget. `parameters` maps each trainable
-    parameter to what it has one value per; `initial` holds its value before any fit, which for
-    attention is divided by the number of tokens.
+    family: `pointwise` is a nonlinear function of each hidden value; `normalised` a positive function of each
+        score over its sum along the row plus `epsilon`; the others are polynomials of that degree.
+    exact: costly, and counts against a budget.
+    parameters: of a fitted polynomial, highest power first, each with what it has one value per; `initial`
+        holds its value before any fit.
+    coefficients: of a public polynomial, highest power first.
+    steps: what the function itself makes the parties do for each value, by the names of
+        `program/operation.py`. GELU and softmax have short forms instead (`program/forms.py`).
+    homogeneous: f(c x) = c f(x) for c > 0, so that it also runs on scaled hidden values.
+
+    Initial values and coefficients of attention are divided by the number of tokens.
     """
 
     id: int
     name: str
     kind: str
+    family: Family
     formula: str
     exact: bool = False
     parameters: dict[str, Per] = field(default_factory=dict)
     initial: dict[str, float] = field(default_factory=dict)
+    coefficients: tuple[float, ...] = ()
+    epsilon: float = 0.0
+    steps: tuple[str, ...] = ()
+    homogeneous: bool = False
 
     @property
-    def cost_key(self) -> str:
-        """Under what a cost profile lists this operator."""
-        return self.name
+    def fitted(self) -> bool:
+        """Whether it has trainable parameters."""
+        return bool(self.parameters)
+
+    @property
+    def powers(self) -> dict[str, int]:
+        """Each parameter and the power of the input that it multiplies."""
+        return {name: len(self.parameters) - 1 - place for place, name in enumerate(self.parameters)}
 
 
 _CHANNEL_QUADRATIC: dict[str, Per] = {"q2": "channel", "q1": "channel", "q0": "channel"}
 _HEAD_QUADRATIC: dict[str, Per] = {"c2": "head", "c1": "head", "c0": "head"}
+_MAXIMUM_WITH_ZERO = ("compare_public", "multiply_bit")
 
 TABLE: tuple[Operator, ...] = (
     # x is the MLP's hidden value.
-    Operator(0, "gelu", "gelu", "x Phi(x)", exact=True),
-    Operator(1, "identity", "gelu", "x"),
-    Operator(2, "relu", "gelu", "max(x, 0)", exact=True),
+    Operator(0, "gelu", "gelu", "pointwise", "x Phi(x)", exact=True),
+    Operator(1, "identity", "gelu", "linear", "x", coefficients=(1.0, 0.0), homogeneous=True),
+    Operator(
+        2, "relu", "gelu", "pointwise", "max(x, 0)", exact=True, steps=_MAXIMUM_WITH_ZERO, homogeneous=True
+    ),
     # MPCFormer (Li et al. 2022), "Quad".
-    Operator(3, "quad", "gelu", "0.125 x^2 + 0.25 x + 0.5"),
-    Operator(4, "affine", "gelu", "a x + b", False, {"a": "channel", "b": "channel"}, {"a": 0.5, "b": 0.25}),
+    Operator(3, "quad", "gelu", "square", "0.125 x^2 + 0.25 x + 0.5", coefficients=(0.125, 0.25, 0.5)),
+    Operator(
+        4,
+        "affine",
+        "gelu",
+        "linear",
+        "a x + b",
+        parameters={"a": "channel", "b": "channel"},
+        initial={"a": 0.5, "b": 0.25},
+    ),
     Operator(
         5,
         "quadratic",
         "gelu",
+        "square",
         "q2 x^2 + q1 x + q0",
-        False,
-        _CHANNEL_QUADRATIC,
-        {"q2": 0.2, "q1": 0.5, "q0": 0.1},
+        parameters=_CHANNEL_QUADRATIC,
+        initial={"q2": 0.2, "q1": 0.5, "q0": 0.1},
     ),
     # s is one row of scores after 1/sqrt(head width), N the number of tokens.
-    Operator(16, "softmax", "softmax", "exp(s) / sum exp(s)", exact=True),
+    Operator(16, "softmax", "softmax", "normalised", "exp(s) / sum exp(s)", exact=True),
     # PriViT (Dhyani et al. 2023), equation SquaredAttn and the appendix "Attention Variants".
-    Operator(17, "squared_attn", "softmax", "s^2 / N"),
-    Operator(18, "scale_attn", "softmax", "s / N"),
-    Operator(19, "uniform_attn", "softmax", "1 / N"),
+    Operator(17, "squared_attn", "softmax", "square", "s^2 / N", coefficients=(1.0, 0.0, 0.0)),
+    Operator(18, "scale_attn", "softmax", "linear", "s / N", coefficients=(1.0, 0.0)),
+    Operator(19, "uniform_attn", "softmax", "constant", "1 / N", coefficients=(1.0,)),
     # MPCViT (Zeng et al. 2022).
-    Operator(20, "relu_softmax", "softmax", "relu(s) / (sum relu(s) + 1e-3)", exact=True),
+    Operator(
+        20,
+        "relu_softmax",
+        "softmax",
+        "normalised",
+        "relu(s) / (sum relu(s) + 1e-3)",
+        exact=True,
+        epsilon=RELU_SOFTMAX_EPSILON,
+        steps=_MAXIMUM_WITH_ZERO,
+    ),
     # MPCFormer (Li et al. 2022), "2Quad".
-    Operator(21, "two_quad", "softmax", "(s + 5)^2 / sum (s + 5)^2"),
+    Operator(21, "two_quad", "softmax", "normalised", "(s + 5)^2 / sum (s + 5)^2", steps=("square",)),
     Operator(
         22,
         "quadratic_attn",
         "softmax",
+        "square",
         "c2 s^2 + c1 s + c0",
-        False,
-        _HEAD_QUADRATIC,
+        parameters=_HEAD_QUADRATIC,
         # exp to second order, over N.
-        {"c2": 0.5, "c1": 1.0, "c0": 1.0},
+        initial={"c2": 0.5, "c1": 1.0, "c0": 1.0},
     ),
     Operator(
-        23, "linear_attn", "softmax", "c1 s + c0", False, {"c1": "head", "c0": "head"}, {"c1": 1.0, "c0": 1.0}
+        23,
+        "linear_attn",
+        "softmax",
+        "linear",
+        "c1 s + c0",
+        parameters={"c1": "head", "c0": "head"},
+        initial={"c1": 1.0, "c0": 1.0},
     ),
-    Operator(24, "constant_attn", "softmax", "c0", False, {"c0": "head"}, {"c0": 1.0}),
+    Operator(
+        24, "constant_attn", "softmax", "constant", "c0", parameters={"c0": "head"}, initial={"c0": 1.0}
+    ),
 )
 
 BY_ID: dict[int, Operator] = {operator.id: operator for operator in TABLE}

@@ -7,13 +7,14 @@ from collections import Counter
 import numpy as np
 
 from privit.artifact import Preprocessing, Public
-from privit.cost.spu.subject import Operation
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_ids
+from privit.program.operation import Operation
+from privit.program.ranges import score_keys, variance_keys
 from privit.serve.engine.compile import compile_program
 from privit.serve.engine.listing import program_operations
 from privit.serve.engine.protocols import protocol
-from privit.spec import Granularity, Spec, sites, vit_spec
+from privit.spec import Block, Granularity, Spec, sites, vit_spec
 
 SPEC = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)
 
@@ -38,6 +39,49 @@ def drawn_plan(spec: Spec, granularity: Granularity, seed: int) -> Plan:
         for kind, shapes in sites(spec, granularity).items()
     }
     return plan_from_ids(granularity, layers)
+
+
+def drawn_case(seed: int) -> tuple[Spec, Plan, dict[str, float]]:
+    """Any small model, plan and ranges, some absent; mostly one block, since compiling takes longest."""
+    rng = np.random.default_rng(seed)
+    width = int(rng.choice([6, 12]))
+    blocks = tuple(
+        Block(int(rng.integers(1, 4)), width * int(rng.integers(1, 4)), bool(rng.integers(2)))
+        for _ in range(1 + (rng.random() < 0.15))
+    )
+    class_token = bool(rng.random() < 0.7)
+    spec = Spec(
+        image_size=4 * int(rng.integers(2, 4)),
+        patch_size=4,
+        channels=1,
+        width=width,
+        classes=2,
+        blocks=blocks,
+        class_token=class_token,
+        pooling="cls" if class_token and rng.random() < 0.6 else "mean",
+        final_norm="before_pool" if rng.integers(2) else "after_pool",
+        norm_eps=float(rng.choice([1e-6, 1e-5])),
+    )
+    granularity = Granularity(rng.choice(["token", "element", "layer"]), rng.choice(["row", "head", "layer"]))
+    layers: dict[str, list[np.ndarray]] = {}
+    for kind, shapes in sites(spec, granularity).items():
+        ids = [o.id for o in TABLE if o.kind == kind]
+        few = [rng.choice(ids, size=rng.integers(1, 4), replace=False) for _ in shapes]
+        layers[kind] = [rng.choice(chosen, size=shape) for chosen, shape in zip(few, shapes, strict=True)]
+    return spec, plan_from_ids(granularity, layers), _drawn_ranges(spec, rng)
+
+
+def _drawn_ranges(spec: Spec, rng: np.random.Generator) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for norm in [f"blocks.{i}.norm{n}" for i in range(spec.depth) for n in (1, 2)] + ["norm"]:
+        low, high = np.exp(rng.uniform(-5, 5)), np.exp(rng.uniform(0, 6))
+        if rng.random() < 0.4:
+            found |= dict(zip(variance_keys(norm), (float(low), float(low * high)), strict=True))
+    for i in range(spec.depth):
+        drop, peak, mean_exp = rng.uniform(0.1, 9), rng.uniform(0.1, 9), np.exp(rng.uniform(-0.2, 2.3))
+        if rng.random() < 0.7:
+            found |= dict(zip(score_keys(f"blocks.{i}"), map(float, (drop, peak, mean_exp)), strict=True))
+    return found
 
 
 def public_of(spec: Spec, ranges: dict[str, float] | None = None) -> Public:

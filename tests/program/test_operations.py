@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
-from programs import SPEC, compiled_operations, drawn_plan, ranges_for
+from programs import SPEC, compiled_operations, drawn_case, drawn_plan, ranges_for
 
-from privit.cost.spu import decisions, short_forms
-from privit.cost.spu.operations import operations
-from privit.cost.spu.subject import REWRITES, Operation
-from privit.cost.spu.written_operations import written_operations
 from privit.plan import plan_from_counts, uniform_plan
-from privit.program import ranges
-from privit.program.graph import sum_range
+from privit.program.as_written import written_operations
+from privit.program.choices import Rewrites
+from privit.program.graph import Graph
+from privit.program.operation import Operation
+from privit.program.operations import operations
 from privit.serve.engine.compile import program_of
 from privit.serve.engine.listing import program_operations
-from privit.serve.model import approximations, rewrites
 from privit.serve.model.as_written import written_inputs, written_parts
 from privit.spec import Granularity
 
@@ -41,7 +39,7 @@ def listed(segments: object) -> Counter[Operation]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_list_is_what_the_compiled_program_runs(case: str) -> None:
     spec, plan, known = CASES[case]
-    assert listed(operations(spec, plan, ranges=known)) == compiled_operations(spec, plan, known)
+    assert listed(operations(Graph(spec, plan, ranges=known))) == compiled_operations(spec, plan, known)
 
 
 def test_the_list_of_the_graph_as_commonly_written_is_what_it_runs() -> None:
@@ -59,52 +57,13 @@ def test_the_list_of_the_graph_as_commonly_written_is_what_it_runs() -> None:
     assert listed(written_operations(SPEC)) == found
 
 
-def test_every_rewrite_is_known_by_name() -> None:
-    assert {field.name for field in fields(rewrites.Rewrites)} == REWRITES
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_the_model_plan_and_ranges_the_list_is_what_the_compiled_program_runs(seed: int) -> None:
+    spec, plan, known = drawn_case(seed)
+    assert listed(operations(Graph(spec, plan, ranges=known))) == compiled_operations(spec, plan, known)
 
 
-@pytest.mark.parametrize(("drop", "peak", "mean_exp"), [(1.0, 1.5, 1.3), (3.0, 4.0, 2.0), (6.0, 7.0, 8.0)])
-def test_short_forms_are_as_long_as_the_engine_side_makes_them(
-    drop: float, peak: float, mean_exp: float
-) -> None:
-    keys = dict(zip(("drop", "peak", "mean_exp"), (drop, peak, mean_exp), strict=True))
-    known = {f"blocks.0.softmax.{name}": value for name, value in keys.items()}
-    ours, theirs = short_forms.score_range(known, 0), ranges.score_range(known, 0)
-    assert ours is not None
-    assert theirs is not None
-    factor, low, high = sum_range(50, theirs)
-    assert (
-        short_forms.exp_squarings(ours) == approximations.short_exp(theirs.low, theirs.high, factor).squarings
-    )
-    assert short_forms.reciprocal_steps(ours) == approximations.short_reciprocal(low, high).steps
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.5, 0.6), (0.2, 3.0), (0.01, 40.0), (1e-6, 1e4), (500.0, 900.0)])
-def test_the_short_root_is_as_long_as_the_engine_side_makes_it(low: float, high: float) -> None:
-    width, eps, (below, above) = 192, 1e-6, short_forms.VARIANCE_MARGINS
-    found = approximations.short_root(width * (low / below + eps), width * (high * above + eps))
-    steps = short_forms.root_steps({"norm.variance_low": low, "norm.variance_high": high}, "norm", width, eps)
-    assert steps == (None if found is None else found.steps)
-
-
-def test_margins_and_tolerances_are_those_of_the_engine_side() -> None:
-    for name in ("VARIANCE_MARGINS", "SCORE_MARGIN", "SUM_MARGIN", "MAX_MEAN_EXP"):
-        assert getattr(short_forms, name) == getattr(ranges, name)
-    for name in (
-        "EXP_TOLERANCE",
-        "ROOT_TOLERANCE",
-        "RECIPROCAL_TOLERANCE",
-        "FRACTION_BITS",
-        "LEAST_SLOPE_STEPS",
-    ):
-        assert getattr(short_forms, name) == getattr(approximations, name)
-
-
-def test_merging_is_decided_as_the_graph_decides_it() -> None:
-    sizes = [(50, merged, 192, hidden) for merged in range(51) for hidden in (192, 384, 768)]
-    assert [decisions.merging_pays(*s) for s in sizes] == [rewrites.merging_pays(*s) for s in sizes]
-
-
-def test_scores_are_skipped_as_the_graph_decides_it() -> None:
-    sizes = [(rows, tokens, width) for rows in (1, 20, 200) for tokens in (5, 50, 200) for width in (8, 64)]
-    assert [decisions.linear_pays(*s) for s in sizes] == [rewrites.linear_pays(*s) for s in sizes]
+def test_a_graph_without_a_rewrite_is_never_priced() -> None:
+    graph = Graph(SPEC, uniform_plan(SPEC), Rewrites(fold=False))
+    with pytest.raises(AssertionError, match="fold=False"):
+        list(operations(graph))

@@ -9,6 +9,7 @@ import numpy as np
 
 from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
+from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.serve.engine.compile import client_values, compile_program, server_values
 from privit.serve.engine.profile import Counts
@@ -16,7 +17,6 @@ from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import simulate
 from privit.serve.measure.bench import measured_ranges
 from privit.serve.model.forward import forward
-from privit.serve.model.rewrites import Rewrites
 from privit.spec import Spec, vit_spec
 
 SEMI2K = protocol("semi2k-benchmark")

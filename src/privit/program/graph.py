@@ -10,65 +10,28 @@ from typing import Literal
 import numpy as np
 
 from privit.artifact import Public
-from privit.operators import BY_ID, BY_NAME
+from privit.operators import BY_NAME
 from privit.plan import Plan
+from privit.program.choices import Rewrites, linear_pays, merging_pays
+from privit.program.forms import ShortRoot, score_exp, short_root
+from privit.program.heads import Head, head_of, present
 from privit.program.ranges import ScoreRange, score_range, variance_range
-from privit.serve.model.approximations import ShortExp, ShortRoot, short_exp, short_root
-from privit.serve.model.rewrites import Rewrites, linear_pays, merging_pays
 from privit.spec import Block, Spec
 
-NORMALISED = ("softmax", "relu_softmax", "two_quad")
-CONSTANT = ("uniform_attn", "constant_attn")
-LINEAR = ("scale_attn", "linear_attn")
-SQUARE = ("squared_attn", "quadratic_attn")
-Form = Literal["scores", "linear", "constant"]
-
-# A row's sum of exponentials is steered here, where fixed point resolves it and its reciprocal alike.
-SUM_MIDDLE = 4.0
+PASSED = "identity"
+"""The operator that does nothing: its tokens may share the hidden layer with others."""
 
 
-def sum_range(tokens: int, found: ScoreRange) -> tuple[float, float, float]:
-    """A factor for the exponentials, and the range of a row's sum of them under that factor.
-
-    The exponentials of a row of mean zero have a mean of at least 1 (Jensen).
-    """
-    low, high = float(tokens), tokens * found.mean_exp
-    factor = float(f"{SUM_MIDDLE / math.sqrt(low * high):.6e}")
-    return factor, low * factor, high * factor
-
-
-def short_form(tokens: int, found: ScoreRange) -> ShortExp:
-    """The short exp for rows of that many scores; q carries its scale."""
-    return short_exp(found.low, found.high, sum_range(tokens, found)[0])
-
-
-@dataclass(frozen=True)
-class Head:
-    """One attention head: which rows run which operator, and whose scale its q weights carry.
-
-    `folded` names the operator whose scale the server folds into q; the other rows make up for it.
-    """
-
-    form: Form
-    groups: tuple[tuple[str, np.ndarray], ...]
-    folded: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The operators that occur."""
-        return tuple(name for name, _ in self.groups)
-
-    @property
-    def signed(self) -> bool:
-        """Whether the values carry the sign of a fitted quadratic, which other rows must undo."""
-        return "quadratic_attn" in self.names
+Path = Literal["hidden", "merged", "square"]
+_OWN_PATHS: dict[Path, str] = {"square": "square", "merged": "linear"}
+"""The path that tokens of a family take by themselves."""
 
 
 @dataclass(frozen=True)
 class MlpGroup:
     """Tokens of one MLP that share weights: which path they take and which operator each runs."""
 
-    path: Literal["hidden", "merged", "square"]
+    path: Path
     names: tuple[str, ...]
     tokens: tuple[np.ndarray, ...]
 
@@ -123,23 +86,8 @@ class Graph:
 
     def heads(self, layer: int) -> tuple[Head, ...]:
         """What each head computes."""
-        return tuple(self._head(layer, ids) for ids in self.softmax_ids(layer))
-
-    def _head(self, layer: int, ids: np.ndarray) -> Head:
-        names = [BY_ID[int(i)].name for i in np.unique(ids)]
-        groups = tuple((name, np.flatnonzero(ids == BY_NAME[name].id)) for name in names)
-        if set(names) <= set(CONSTANT):
-            return Head("constant", groups)
-        if len(names) == 1 and names[0] in LINEAR:
-            return Head("linear" if self._skips_scores(layer) else "scores", groups, names[0])
-        if not self.rewrites.fold:
-            return Head("scores", groups)
-        if "quadratic_attn" in names:
-            return Head("scores", groups, "quadratic_attn")
-        # The fewer rows make up for what is folded for the most.
-        foldable = [name for name, _ in groups if name in (*NORMALISED, "squared_attn", "scale_attn")]
-        sizes = {name: rows.size for name, rows in groups}
-        return Head("scores", groups, max(foldable, key=lambda name: sizes[name], default=None))
+        fold = self.rewrites.fold
+        return tuple(head_of(ids, fold, lambda: self._skips_scores(layer)) for ids in self.softmax_ids(layer))
 
     def _skips_scores(self, layer: int) -> bool:
         head_width = self.spec.width // self.block(layer).heads
@@ -148,10 +96,14 @@ class Graph:
 
     def public_scale(self, layer: int, name: str) -> float:
         """What an operator multiplies the scores with before anything else, as far as it is public."""
-        tokens, found = self.spec.tokens, self.scores(layer)
-        if name == "softmax" and found:
-            return short_form(tokens, found).scale
-        return {"squared_attn": tokens**-0.5, "scale_attn": 1 / tokens}.get(name, 1.0)
+        tokens, scores, entry = self.spec.tokens, self.scores(layer), BY_NAME[name]
+        if name == "softmax" and scores:
+            return score_exp(tokens, scores).scale
+        if entry.family == "square" and not entry.fitted:
+            return (tokens / entry.coefficients[0]) ** -0.5
+        if entry.family == "linear" and not entry.fitted:
+            return entry.coefficients[0] / tokens
+        return 1.0
 
     def gelu_ids(self, layer: int) -> np.ndarray:
         """Operator ids (tokens that leave the block,) or, by element, (those tokens, mlp width)."""
@@ -162,23 +114,25 @@ class Graph:
     def mlp_groups(self, layer: int) -> tuple[MlpGroup, ...]:
         """The token groups of one MLP; by element, one group of hidden values."""
         ids = self.gelu_ids(layer)
-        every = np.arange(len(ids))
+        entries = present(ids)
         if ids.ndim == 2:
-            return (MlpGroup("hidden", tuple(BY_ID[int(i)].name for i in np.unique(ids)), (every,)),)
-        where = {BY_ID[int(i)].name: np.flatnonzero(ids == i) for i in np.unique(ids)}
+            every = np.arange(len(ids))
+            return (MlpGroup("hidden", tuple(entry.name for entry in entries), (every,)),)
+        where = {entry.name: np.flatnonzero(ids == entry.id) for entry in entries}
         groups = [
-            MlpGroup("square", (name,), (where.pop(name),)) for name in ("quad", "quadratic") if name in where
+            MlpGroup(path, (entry.name,), (where.pop(entry.name),))
+            for path, family in _OWN_PATHS.items()
+            for entry in entries
+            if entry.family == family and entry.name != PASSED
         ]
-        if "affine" in where:
-            groups.append(MlpGroup("merged", ("affine",), (where.pop("affine"),)))
-        if "identity" in where and self._merges(layer, where):
-            groups.append(MlpGroup("merged", ("identity",), (where.pop("identity"),)))
+        if PASSED in where and self._merges(layer, where):
+            groups.append(MlpGroup("merged", (PASSED,), (where.pop(PASSED),)))
         if where:
             groups.append(MlpGroup("hidden", tuple(where), tuple(where.values())))
         return tuple(groups)
 
     def _merges(self, layer: int, where: Mapping[str, np.ndarray]) -> bool:
-        tokens, merged = sum(index.size for index in where.values()), where["identity"].size
+        tokens, merged = sum(index.size for index in where.values()), where[PASSED].size
         pays = merging_pays(tokens, merged, self.spec.width, self.block(layer).mlp_width)
         return self.rewrites.merge_mlp and self.rewrites.fold and pays
 

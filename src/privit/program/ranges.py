@@ -1,22 +1,28 @@
 """Public ranges: what the artifact says about the values inside the model, and what that allows.
 
-Keys of `Public.ranges` that this side reads, each the largest or smallest value that the export saw:
+Keys of `Public.ranges` that shape the program, each the largest or smallest value that the export saw:
 
     {norm}.variance_low, {norm}.variance_high    of a LayerNorm's input (blocks.{i}.norm1, .norm2, norm)
     blocks.{i}.softmax.drop                      row mean less the smallest score, over the exact rows
     blocks.{i}.softmax.peak                      largest score less the row mean
     blocks.{i}.softmax.mean_exp                  mean of exp(score less row mean) over a row
 
-A site whose keys are missing runs the engine's generic function. Both parties read the same file, the
-handshake compares it, and nothing else about the data shapes the program.
+`variance_keys` and `score_keys` spell them, for whoever measures them (the export in torch, a bench here) and
+for whoever reads them. A site whose keys are missing runs the engine's generic function. Both parties read
+the same file, the handshake compares it, and nothing else about the data shapes the program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+RING_BITS = 64
+FRACTION_BITS = 18
+"""Of the engine's fixed point: a number is a multiple of 2 to the minus this."""
 
 # Below its range a short rsqrt or reciprocal only converges less far; above, it diverges: hence the wide
 # upper margins.
@@ -26,6 +32,31 @@ SUM_MARGIN = 8.0
 MAX_MEAN_EXP = 8.0
 """Rows with a heavier tail than this tell too little about the next image: 2 of 359 digits had ten times the
 largest mean exponential of the validation images. Their layers run the engine's generic softmax."""
+
+
+class VarianceKeys(NamedTuple):
+    """Under what the variance of a LayerNorm's input is kept."""
+
+    low: str
+    high: str
+
+
+class ScoreKeys(NamedTuple):
+    """Under what the scores of a layer's exact rows are kept."""
+
+    drop: str
+    peak: str
+    mean_exp: str
+
+
+def variance_keys(norm: str) -> VarianceKeys:
+    """The keys of one LayerNorm: blocks.{i}.norm1, blocks.{i}.norm2 or norm."""
+    return VarianceKeys(f"{norm}.variance_low", f"{norm}.variance_high")
+
+
+def score_keys(block: str) -> ScoreKeys:
+    """The keys of one block: blocks.{i}."""
+    return ScoreKeys(*(f"{block}.softmax.{name}" for name in ScoreKeys._fields))
 
 
 @dataclass(frozen=True)
@@ -47,7 +78,7 @@ class ScoreRange:
 
 def variance_range(ranges: Mapping[str, float], norm: str) -> Interval | None:
     """What the variance of a LayerNorm's input lies in, with margin; None if the artifact does not say."""
-    low, high = ranges.get(f"{norm}.variance_low"), ranges.get(f"{norm}.variance_high")
+    low, high = (ranges.get(key) for key in variance_keys(norm))
     if low is None or high is None or not 0 < low <= high:
         return None
     return Interval(low / VARIANCE_MARGINS[0], high * VARIANCE_MARGINS[1])
@@ -55,10 +86,10 @@ def variance_range(ranges: Mapping[str, float], norm: str) -> Interval | None:
 
 def score_range(ranges: Mapping[str, float], layer: int) -> ScoreRange | None:
     """What the exact rows' scores lie in, with margin; None if unsaid or if the rows' tails are too heavy."""
-    found = [ranges.get(f"blocks.{layer}.softmax.{name}") for name in ("drop", "peak", "mean_exp")]
-    if any(value is None for value in found):
+    keys = score_keys(f"blocks.{layer}")
+    if any(ranges.get(key) is None for key in keys):
         return None
-    drop, peak, mean_exp = (float(value) for value in found if value is not None)
+    drop, peak, mean_exp = (float(ranges[key]) for key in keys)
     if mean_exp > MAX_MEAN_EXP:
         return None
     return ScoreRange(-SCORE_MARGIN * drop, SCORE_MARGIN * peak, SUM_MARGIN * max(1.0, mean_exp))
@@ -75,13 +106,13 @@ class RangeRecorder:
         value = np.asarray(value, dtype=np.float64)
         centred = value - value.mean(axis=-1, keepdims=True)
         if name.endswith(".softmax"):
-            self._raise(f"{name}.drop", float(-centred.min()))
-            self._raise(f"{name}.peak", float(centred.max()))
-            self._raise(f"{name}.mean_exp", float(np.exp(centred).mean(axis=-1).max()))
+            keys = score_keys(name.removesuffix(".softmax"))
+            self._raise(keys.drop, float(-centred.min()))
+            self._raise(keys.peak, float(centred.max()))
+            self._raise(keys.mean_exp, float(np.exp(centred).mean(axis=-1).max()))
         else:
-            variance = np.square(centred).mean(axis=-1)
-            self._raise(f"{name}.variance_high", float(variance.max()))
-            low = f"{name}.variance_low"
+            variance, (low, high) = np.square(centred).mean(axis=-1), variance_keys(name)
+            self._raise(high, float(variance.max()))
             self.ranges[low] = min(self.ranges.get(low, np.inf), float(variance.min()))
 
     def _raise(self, name: str, value: float) -> None:

@@ -15,11 +15,11 @@ from privit.cost.network import Network
 from privit.cost.spu.cheetah import Cheetah, Store
 from privit.cost.spu.predict import estimate_spu
 from privit.cost.spu.shapes import matmul_tiles, tree_levels
-from privit.cost.spu.subject import Operation
 from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, plan_from_kept, uniform_plan
+from privit.program.operation import Operation
 from privit.serve.engine.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import simulate

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from privit.cost.spu.cheetah import Cheetah
-from privit.cost.spu.subject import Operation
 from privit.cost.spu.table import PROTOCOLS, Table, fit, read_table, save_table, shipped_table
 from privit.errors import ArtifactError, RequestError
+from privit.program.operation import Operation
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.calibrate import calibrate, fit_entry

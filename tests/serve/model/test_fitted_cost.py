@@ -7,10 +7,10 @@ import pytest
 from graphs import SEMI2K, outcome, public_of, small_spec, weights_of
 
 from privit.plan import uniform_plan
+from privit.program.choices import Rewrites
 from privit.serve.engine.profile import Counts
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.probes import probe
-from privit.serve.model.rewrites import Rewrites
 
 UNMERGED = Rewrites(merge_mlp=False, ranges=False)
 

@@ -9,11 +9,11 @@ from graphs import image_of, public_of, small_spec, weights_of
 
 from privit.operators import BY_NAME, TABLE
 from privit.plan import Plan, plan_from_ids, uniform_plan
+from privit.program.choices import Rewrites
+from privit.program.forms import GELU_MAX_ERROR
 from privit.program.graph import Graph
 from privit.serve.engine.compile import client_values, server_values
-from privit.serve.model.approximations import GELU_MAX_ERROR
 from privit.serve.model.forward import forward
-from privit.serve.model.rewrites import Rewrites
 from privit.spec import KINDS, Granularity, Spec, sites
 from privit.train.student.vit import Student
 

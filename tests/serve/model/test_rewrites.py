@@ -14,16 +14,10 @@ from hypothesis import strategies as st
 
 from privit.artifact import Public
 from privit.plan import Plan, plan_from_counts, uniform_plan
+from privit.program.choices import Rewrites, merging_pays, product_bytes
 from privit.serve.engine.compile import Input, program_of
 from privit.serve.engine.simulator import Simulator
-from privit.serve.model.rewrites import (
-    Rewrites,
-    by_groups,
-    gather_rows,
-    merging_pays,
-    product_bytes,
-    take_rows,
-)
+from privit.serve.model.rows import by_groups, gather_rows, take_rows
 
 SPEC = small_spec(layer_scale=True)
 

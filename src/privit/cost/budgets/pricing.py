@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from privit.cost.estimate import estimate
 from privit.cost.network import network
-from privit.cost.spu.attention_operations import attention
 from privit.cost.spu.cheetah import Cheetah
-from privit.cost.spu.mlp_operations import mlp
-from privit.cost.spu.operations import operations
 from privit.cost.spu.predict import SESSION_QUERIES, query_seconds
-from privit.cost.spu.short_forms import score_range
-from privit.cost.spu.subject import REWRITES, Operation, Recorder, Subject
 from privit.cost.spu.table import Cost, Table, shipped_table
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
+from privit.program.attention import attention
+from privit.program.graph import Graph
+from privit.program.mlp import mlp
+from privit.program.operation import Operation, Recorder
+from privit.program.operations import operations
 from privit.spec import KINDS, Granularity, Spec
 
 Unit = Literal["bytes", "rounds", "seconds", "relu_ops", "and_gates"]
@@ -99,8 +100,7 @@ class Pricer:
         """What one prediction under the plan costs, exactly as `privit cost` estimates it."""
         if not self.on_engine:
             return float(estimate(self.spec, plan, PROFILES[self.price.unit]).total)
-        listed = [o for _, part in operations(self.spec, plan, REWRITES, self.ranges) for o in part]
-        return self.value(self._session(listed))
+        return self.value(self._session(self._listed(plan)))
 
     def cell(self, kind: str, layer: int, ids: np.ndarray, granularity: Granularity) -> np.ndarray:
         """One layer's sites of one kind alone, as a vector that adds up over cells; `value` reads it.
@@ -122,8 +122,7 @@ class Pricer:
         )
         if not self.on_engine:
             return np.array([self.cost(plan)]) - cells
-        listed = [o for _, part in operations(self.spec, plan, REWRITES, self.ranges) for o in part]
-        return self._session(listed) - cells
+        return self._session(self._listed(plan)) - cells
 
     def value(self, total: np.ndarray) -> float:
         """The cost that a sum of cells and rest stands for."""
@@ -141,14 +140,24 @@ class Pricer:
         if not self.on_engine:
             return np.array([estimate(self.spec, changed, PROFILES[self.price.unit]).total], dtype=float)
         note = Recorder()
-        CELLS[kind](Subject(self.spec, changed, REWRITES, self.ranges), layer, note)
+        CELLS[kind](self._graph(changed), layer, note)
         return self._session(note.operations)
 
     def _like(self, kind: str, layer: int) -> tuple[object, ...]:
         """What layers have in common whose cells cost the same."""
-        last = self.spec.pooling == "cls" and layer == self.spec.depth - 1
-        found = score_range(self.ranges, layer) if kind == "softmax" else None
-        return self.spec.blocks[layer], last, found
+        graph = self._untouched
+        scores = graph.scores(layer) if kind == "softmax" else None
+        return graph.block(layer), graph.only_class_token(layer), scores
+
+    @cached_property
+    def _untouched(self) -> Graph:
+        return self._graph(uniform_plan(self.spec))
+
+    def _graph(self, plan: Plan) -> Graph:
+        return Graph(self.spec, plan, ranges=self.ranges)
+
+    def _listed(self, plan: Plan) -> list[Operation]:
+        return [operation for _, part in operations(self._graph(plan)) for operation in part]
 
     def _session(self, listed: list[Operation]) -> np.ndarray:
         """A query's cost as a vector: on CHEETAH the mean over a few queries of one session."""

@@ -10,6 +10,7 @@ from importlib import resources
 
 from privit.cost.gates.counts import LAYER_NORM
 from privit.errors import RequestError
+from privit.operators import DEGREES, TABLE
 
 WITHOUT_SQUARE = "-without-square"
 DEFAULT_CIRCUITS = "fixed32-ring32"
@@ -73,15 +74,20 @@ def _free(length: int) -> float:
     return 0
 
 
-_LINEAR = ("identity", "affine", "scale_attn", "uniform_attn", "linear_attn", "constant_attn")
-_SQUARES = ("quad", "quadratic", "squared_attn", "quadratic_attn")
+def _polynomials(square: Cost) -> dict[str, Cost]:
+    """Polynomials cost their squares: what is linear each party does alone."""
+    return {
+        entry.name: square if entry.family == "square" else _free
+        for entry in TABLE
+        if entry.family in DEGREES
+    }
 
 
 def _paper(square: bool) -> Profile:
     costs: dict[str, Cost] = {name: _through(points) for name, points in PAPER_CONSTANTS.items()}
     squared = costs["squared_attn"] if square else _free
     relu_softmax = costs["relu_softmax"]
-    costs |= dict.fromkeys(_LINEAR, _free) | dict.fromkeys(_SQUARES, squared)
+    costs |= _polynomials(squared)
     # Not published: a ReLU-softmax with its ReLUs taken out and squares put in.
     costs["two_quad"] = lambda n: relu_softmax(n) - n + squared(n)
     return Profile(
@@ -94,16 +100,6 @@ def _paper(square: bool) -> Profile:
         # The paper's totals count two LayerNorms a block and not the last one.
         final_norm=False,
     )
-
-
-_FUNCTION_OF = {
-    "gelu": "gelu",
-    "relu": "relu",
-    "softmax": "softmax",
-    "relu_softmax": "relu_softmax",
-    "two_quad": "two_quad",
-    LAYER_NORM: "layer_norm",
-}
 
 
 @lru_cache(maxsize=1)
@@ -127,10 +123,12 @@ def _circuits(setting: str, square: bool) -> Profile:
     def counted(function: str) -> Cost:
         return lambda n: and_gates(function, setting, n)
 
-    costs = {operator: counted(function) for operator, function in _FUNCTION_OF.items()}
+    # A circuit is called like the operator that it computes.
+    functions = [entry.name for entry in TABLE if entry.family not in DEGREES] + [LAYER_NORM]
+    costs = {function: counted(function) for function in functions}
     # A row of squares is as many single squares; the linear part of a quadratic is free.
     squared: Cost = (lambda n: n * and_gates("square", setting, 1)) if square else _free
-    costs |= dict.fromkeys(_LINEAR, _free) | dict.fromkeys(_SQUARES, squared)
+    costs |= _polynomials(squared)
     return Profile(
         f"circuits-{setting}" + ("" if square else WITHOUT_SQUARE),
         "and_gates",

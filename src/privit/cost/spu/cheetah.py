@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from privit.cost.spu.shapes import POLYNOMIAL, matmul_tiles
-from privit.cost.spu.subject import Operation
 from privit.cost.spu.table import Cost, Table
+from privit.program.operation import Operation
 
 SERVER, CLIENT = 0, 1
 DIRECT_FROM = 2 * POLYNOMIAL
@@ -20,7 +20,6 @@ OPENED_BYTES = 16
 """Both factors of a product from the store are opened under a mask."""
 PARALLEL_ABOVE = 2048
 """Values above which transfers run in two streams, each with its own rounds."""
-SHARED_PARTS = {"max": ("compare_public", "select")}
 
 
 @dataclass

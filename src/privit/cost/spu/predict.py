@@ -10,12 +10,13 @@ from typing import Any
 from privit.cost.network import Network
 from privit.cost.network import network as named_network
 from privit.cost.spu.cheetah import Cheetah
-from privit.cost.spu.operations import operations
-from privit.cost.spu.subject import REWRITES, Operation
 from privit.cost.spu.table import Cost, Table, read_table, shipped_table
-from privit.cost.spu.written_operations import written_operations
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
+from privit.program.as_written import written_operations
+from privit.program.graph import Graph
+from privit.program.operation import Operation
+from privit.program.operations import operations
 from privit.spec import Spec
 
 SESSION_QUERIES = 4
@@ -90,7 +91,7 @@ def _segments(
     if rewrites == "dense":
         return written_operations(spec)
     shown = uniform_plan(spec) if rewrites == "dense-rewritten" else plan
-    return operations(spec, shown, REWRITES, None if rewrites == "without-ranges" else ranges)
+    return operations(Graph(spec, shown, ranges={} if rewrites == "without-ranges" else ranges or {}))
 
 
 def _nothing(table: Table) -> Cost:

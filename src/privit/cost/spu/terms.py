@@ -7,9 +7,9 @@ from typing import Any
 from privit.cost.gates.counts import LAYER_NORM
 from privit.cost.gates.profiles import profile
 from privit.cost.spu.cheetah import Cheetah
-from privit.cost.spu.subject import Operation
 from privit.cost.spu.table import shipped_table
 from privit.operators import BY_NAME
+from privit.program.operation import Operation
 
 Terms = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 """Names of columns, and rows."""

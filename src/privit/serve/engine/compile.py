@@ -16,12 +16,12 @@ from spu import libspu
 from privit.artifact import Public
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes
+from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.protocols import Protocol
 from privit.serve.model.fold import fold_weights
 from privit.serve.model.forward import block, cut_patches, embed, forward, head
-from privit.serve.model.rewrites import Rewrites
 from privit.spec import Shape
 
 OUTPUT = "logits"

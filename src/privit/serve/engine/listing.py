@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from privit.cost.spu.subject import Operation
+from privit.program.operation import Operation
 
 Kind = str
 """Who knows a value: public, server, client, or shared by both."""

@@ -16,6 +16,7 @@ from privit.artifact import Artifact, Public, load_artifact, save_artifact
 from privit.cost.estimate import estimate
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
+from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.ranges import RangeRecorder
 from privit.serve.engine import protocols
@@ -34,7 +35,6 @@ from privit.serve.engine.protocols import Protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.model.as_written import Style, check_scatter, written_inputs, written_parts
 from privit.serve.model.forward import forward
-from privit.serve.model.rewrites import Rewrites
 
 GRAPHS = ("dense", "dense-rewritten", "scatter", "without-ranges")
 """What a plan can be compared with; `without-ranges` is the plan itself on the engine's generic functions."""

@@ -1,7 +1,8 @@
 """One jax function for each operator of the table in `operators.py`, of the same name.
 
 Functions of kind gelu take the hidden values (..., channels); functions of kind softmax take scores
-(..., N) after 1/sqrt(head width), one row of the attention per last axis. Parameters arrive shaped so
+(..., N) after 1/sqrt(head width), one row of the attention per last axis. Of a normalised operator only the
+positive function is written down. Parameters arrive shaped so
 that they broadcast against that. `train/student/activations.py` holds the same functions in torch; the
 program that is compiled computes them in the cheaper forms of `attention.py` and `mlp.py`.
 """
@@ -14,15 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from privit.operators import TABLE
+from privit.operators import BY_NAME, TABLE, TWO_QUAD_SHIFT
 from privit.spec import GeluVariant
 
 Parameters = Mapping[str, Array]
-
-# Keeps a row of only negative scores from dividing by zero (MPCViT, Zeng et al. 2022).
-RELU_SOFTMAX_EPSILON = 1e-3
-# The shift of MPCFormer's "2Quad" (Li et al. 2022).
-TWO_QUAD_SHIFT = 5.0
+NUMERATORS: dict[str, Callable[[Array], Array]] = {}
+"""The positive function of each normalised operator, by name."""
 
 
 def gelu(x: Array, parameters: Parameters, variant: GeluVariant) -> Array:
@@ -55,9 +53,25 @@ def quadratic(x: Array, parameters: Parameters, variant: GeluVariant) -> Array:
     return (parameters["q2"] * x + parameters["q1"]) * x + parameters["q0"]
 
 
-def softmax(scores: Array, parameters: Parameters, tokens: int) -> Array:
-    """exp(s) / sum exp(s)."""
-    return jax.nn.softmax(scores, axis=-1)
+def normalised(numerator: Callable[[Array], Array]) -> Callable[..., Array]:
+    """The operator that divides what a positive function gives by its sum along the row plus epsilon.
+
+    The compiled program runs the function alone and divides later.
+    """
+    name = numerator.__name__
+    NUMERATORS[name] = numerator
+
+    def divided(scores: Array, parameters: Parameters, tokens: int) -> Array:
+        value = numerator(scores)
+        return value / (value.sum(axis=-1, keepdims=True) + BY_NAME[name].epsilon)
+
+    return divided
+
+
+@normalised
+def softmax(scores: Array) -> Array:
+    """exp(s - max s), which is stable for any scores."""
+    return jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
 
 
 def squared_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
@@ -75,16 +89,16 @@ def uniform_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
     return jnp.full_like(scores, 1.0 / tokens)
 
 
-def relu_softmax(scores: Array, parameters: Parameters, tokens: int) -> Array:
-    """relu(s) / (sum relu(s) + 1e-3)."""
-    positive = jnp.maximum(scores, 0.0)
-    return positive / (positive.sum(axis=-1, keepdims=True) + RELU_SOFTMAX_EPSILON)
+@normalised
+def relu_softmax(scores: Array) -> Array:
+    """relu(s)."""
+    return jnp.maximum(scores, 0.0)
 
 
-def two_quad(scores: Array, parameters: Parameters, tokens: int) -> Array:
-    """(s + 5)^2 / sum (s + 5)^2."""
-    squares = jnp.square(scores + TWO_QUAD_SHIFT)
-    return squares / squares.sum(axis=-1, keepdims=True)
+@normalised
+def two_quad(scores: Array) -> Array:
+    """(s + 5)^2."""
+    return jnp.square(scores + TWO_QUAD_SHIFT)
 
 
 def quadratic_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from privit.program.graph import CONSTANT, LINEAR, NORMALISED, SQUARE, Graph, Head, short_form, sum_range
+from privit.operators import BY_NAME, TABLE
+from privit.program.forms import score_exp, sum_reciprocal
+from privit.program.graph import Graph
+from privit.program.heads import Head, Key, public_factors, secret_factors
 from privit.program.ranges import ScoreRange
-from privit.serve.model.activations import RELU_SOFTMAX_EPSILON, TWO_QUAD_SHIFT
-from privit.serve.model.approximations import short_reciprocal
-from privit.serve.model.rewrites import merge_rows, take_rows
+from privit.serve.model.activations import NUMERATORS
+from privit.serve.model.rows import merge_rows, take_rows
 
 Values = Mapping[str, Array]
-Key = tuple[int, str]
-"""A head and an operator: the rows of that head that run it."""
 Rows = dict[Key, Array]
 Observe = Callable[[str, Array], None]
 
@@ -34,7 +34,7 @@ def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Obser
         if head.form == "linear":
             attended[index, head.names[0]] = _linear(layer, values, index, head, q[index], k[index], v[index])
         for name, rows in head.groups:
-            if name in CONSTANT:
+            if BY_NAME[name].family == "constant":
                 attended[index, name] = _constant(graph, layer, values, index, name, rows.size, v[index])
         parts = [attended[index, name] for name in head.names]
         outputs.append(merge_rows(parts, [rows for _, rows in head.groups]))
@@ -98,9 +98,8 @@ def _by_scores(
     scoring = [i for i, head in enumerate(heads) if head.form == "scores"]
     rows: Rows = {}
     for index in scoring:
-        for name, at in heads[index].groups:
-            if name not in CONSTANT:
-                rows[index, name] = take_rows(q[index], at)
+        for name, at in heads[index].scored.items():
+            rows[index, name] = take_rows(q[index], at)
     rows |= _scaled(graph, layer, values, heads, rows)
     scores = _per_head(rows, scoring, lambda index, x: x @ k[index].T)
     if observe is not None:
@@ -125,33 +124,22 @@ def _scaled(graph: Graph, layer: int, values: Values, heads: Sequence[Head], row
     """The q rows whose scale the server could not fold, because their head also has rows of another kind."""
     at = f"blocks.{layer}.heads."
     out: Rows = {}
-    public = {
-        (index, name): graph.public_scale(layer, name) / graph.public_scale(layer, heads[index].folded or "")
-        for index, name in rows
-    }
-    keys = [key for key, scale in public.items() if scale != 1.0]
-    sizes = [rows[key].shape[0] for key in keys]
-    if keys:
-        column = np.repeat([public[key] for key in keys], sizes)[:, None].astype(np.float32)
-        out |= side_by_side(rows, keys, lambda x: x * column)
-    secret: dict[Key, Array] = {}
-    for index, name in rows:
-        head = heads[index]
-        if name == "linear_attn" and head.folded != name:
-            secret[index, name] = values[f"{at}{index}.linear_scale"]
-        elif name == "quadratic_attn" and head.folded is None:
-            secret[index, name] = values[f"{at}{index}.scale"]
-        elif head.folded == "quadratic_attn" and name != "quadratic_attn":
-            secret[index, name] = values[f"{at}{index}.unscale"]
-    # A linear row in a head that is folded for a quadratic needs both.
-    for index, name in secret:
-        if name == "linear_attn" and heads[index].folded == "quadratic_attn":
-            out[index, name] = (rows | out)[index, name] * values[f"{at}{index}.unscale"]
+    public = public_factors(heads, lambda name: graph.public_scale(layer, name))
+    if public:
+        sizes = [rows[key].shape[0] for key in public]
+        column = np.repeat(list(public.values()), sizes)[:, None].astype(np.float32)
+        out |= side_by_side(rows, list(public), lambda x: x * column)
+    secret = secret_factors(heads)
+    for (index, name), (*first, _) in secret.items():
+        for factor in first:
+            out[index, name] = (rows | out)[index, name] * values[f"{at}{index}.{factor}"]
     if secret:
-        column = jnp.concatenate(
-            [jnp.broadcast_to(s, (rows[key].shape[0], 1)) for key, s in secret.items()], axis=0
-        )
-        out |= side_by_side(rows | out, list(secret), lambda x: x * column)
+        last = [
+            jnp.broadcast_to(values[f"{at}{key[0]}.{factors[-1]}"], (rows[key].shape[0], 1))
+            for key, factors in secret.items()
+        ]
+        secrets = jnp.concatenate(last, axis=0)
+        out |= side_by_side(rows | out, list(secret), lambda x: x * secrets)
     return out
 
 
@@ -162,48 +150,45 @@ def attention_weights(
     at = f"blocks.{layer}.heads."
     out: Rows = {}
     totals: Rows = {}
+    entries = {key: BY_NAME[key[1]] for key in scores}
     shifted = dict(scores)
-    for index, name in scores:
-        if name == "quadratic_attn":
+    for (index, name), entry in entries.items():
+        if entry.family == "square" and entry.fitted:
             shifted[index, name] = scores[index, name] + values[f"{at}{index}.shift"]
-    out |= side_by_side(shifted, [key for key in scores if key[1] in SQUARE], jnp.square)
-    for index, name in scores:
-        if name == "quadratic_attn":
-            out[index, name] = out[index, name] + values[f"{at}{index}.level"]
-        elif name == "linear_attn":
-            out[index, name] = scores[index, name] + values[f"{at}{index}.linear_level"]
-        elif name in LINEAR:
-            out[index, name] = scores[index, name]
-    found = graph.scores(layer)
-    functions: dict[str, Callable[[Array], Array]] = {
-        "softmax": (lambda s: short_rows(s, found)) if found else generic_rows,
-        "relu_softmax": lambda s: jnp.maximum(s, 0.0),
-        "two_quad": lambda s: jnp.square(s + TWO_QUAD_SHIFT),
-    }
-    for name, function in functions.items():
-        out |= side_by_side(scores, [key for key in scores if key[1] == name], function)
-    for key in scores:
-        if key[1] in NORMALISED:
-            extra = RELU_SOFTMAX_EPSILON if key[1] == "relu_softmax" else 0.0
-            totals[key] = jnp.sum(out[key], axis=-1, keepdims=True) + extra
+    squares = [key for key, entry in entries.items() if entry.family == "square"]
+    out |= side_by_side(shifted, squares, jnp.square)
+    for key, entry in entries.items():
+        if entry.family == "square" and entry.fitted:
+            out[key] = out[key] + values[f"{at}{key[0]}.level"]
+        elif entry.family == "linear":
+            out[key] = scores[key] + values[f"{at}{key[0]}.linear_level"] if entry.fitted else scores[key]
+    for name in (entry.name for entry in TABLE if entry.family == "normalised"):
+        keys = [key for key in scores if key[1] == name]
+        out |= side_by_side(scores, keys, _numerator(graph, layer, name))
+    for key, entry in entries.items():
+        if entry.family == "normalised":
+            totals[key] = jnp.sum(out[key], axis=-1, keepdims=True) + entry.epsilon
             if not graph.rewrites.late_reciprocal:
                 out[key] = out[key] / totals[key]
     return out, totals
 
 
-def generic_rows(scores: Array) -> Array:
-    """exp(s - max s): stable for any scores."""
-    return jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+def _numerator(graph: Graph, layer: int, name: str) -> Callable[[Array], Array]:
+    """The positive function of scores whose sum along a row it is divided by later."""
+    scores = graph.scores(layer)
+    if name == "softmax" and scores:
+        return lambda rows: short_rows(rows, scores)
+    return NUMERATORS[name]
 
 
-def short_rows(scores: Array, found: ScoreRange) -> Array:
+def short_rows(scores: Array, known: ScoreRange) -> Array:
     """factor * exp(s - mean s) for scores in a public range, given times the scale of the form.
 
     No row needs its maximum: its mean, which costs next to nothing, keeps the exponentials in range.
     """
     tokens = scores.shape[-1]
     mean = jnp.sum(scores, axis=-1, keepdims=True) * (1 / tokens)
-    return short_form(tokens, found)(scores - mean)
+    return score_exp(tokens, known)(scores - mean, jnp)
 
 
 def normalised(
@@ -213,14 +198,14 @@ def normalised(
     keys = [key for key in mixed if key in totals]
     if not keys or not graph.rewrites.late_reciprocal:
         return {}
-    found = graph.scores(layer)
+    scores = graph.scores(layer)
     inverse: Rows = {}
-    short = [key for key in keys if key[1] == "softmax" and found]
-    if found and short:
-        _, low, high = sum_range(graph.spec.tokens, found)
-        inverse |= side_by_side(totals, short, short_reciprocal(low, high))
+    if scores:
+        reciprocal = sum_reciprocal(graph.spec.tokens, scores)
+        short = [key for key in keys if key[1] == "softmax"]
+        inverse |= side_by_side(totals, short, lambda total: reciprocal(total, jnp))
     inverse |= side_by_side(totals, [key for key in keys if key not in inverse], lambda t: 1.0 / t)
-    signed = [key for key in keys if heads[key[0]].signed]
+    signed = [key for key in keys if heads[key[0]].quadratic]
     if signed:
         sign = jnp.concatenate(
             [
@@ -236,16 +221,16 @@ def normalised(
 def _unsigned(graph: Graph, layer: int, values: Values, heads: Sequence[Head], mixed: Rows) -> Rows:
     """Rows of a head whose values carry a fitted sign that is not theirs."""
     out: Rows = {}
-    done = ("quadratic_attn", *(NORMALISED if graph.rewrites.late_reciprocal else ()))
     for index, name in mixed:
-        if heads[index].signed and name not in done:
+        done = BY_NAME[name].family == "normalised" and graph.rewrites.late_reciprocal
+        if heads[index].quadratic not in (None, name) and not done:
             out[index, name] = mixed[index, name] * values[f"blocks.{layer}.heads.{index}.sign"]
     return out
 
 
 def _linear(layer: int, values: Values, index: int, head: Head, q: Array, k: Array, v: Array) -> Array:
     """q (k^T v): the scores never exist. A constant part of the weights is one more column of k."""
-    if "linear_attn" in head.names:
+    if BY_NAME[head.names[0]].fitted:
         level = values[f"blocks.{layer}.heads.{index}.linear_level"]
         k = jnp.concatenate([k, jnp.broadcast_to(level, (k.shape[0], 1))], axis=1)
         q = jnp.concatenate([q, jnp.ones((q.shape[0], 1), q.dtype)], axis=1)
@@ -255,10 +240,15 @@ def _linear(layer: int, values: Values, index: int, head: Head, q: Array, k: Arr
 def _constant(graph: Graph, layer: int, values: Values, index: int, name: str, rows: int, v: Array) -> Array:
     """One row, the sum of the values times a constant, repeated."""
     total = jnp.sum(v, axis=0, keepdims=True)
-    if name == "uniform_attn":
-        row = total * (1 / graph.spec.tokens)
-    else:
-        row = total * values[f"blocks.{layer}.heads.{index}.constant"]
-    if graph.heads(layer)[index].signed:
+    row = total * constant_weight(graph, layer, values, index, name)
+    if graph.heads(layer)[index].quadratic:
         row = row * values[f"blocks.{layer}.heads.{index}.sign"]
     return lax.broadcast_in_dim(row[0], (rows, row.shape[1]), (1,))
+
+
+def constant_weight(graph: Graph, layer: int, values: Values, index: int, name: str) -> Array | float:
+    """What a constant operator weights every token with."""
+    entry = BY_NAME[name]
+    if entry.fitted:
+        return values[f"blocks.{layer}.heads.{index}.constant"]
+    return entry.coefficients[0] / graph.spec.tokens

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jax import Array
 
-from privit.program.graph import CONSTANT, Graph
-from privit.serve.model.attention import Observe, Rows, attention_weights, normalised
+from privit.operators import BY_NAME
+from privit.program.graph import Graph
+from privit.serve.model.attention import Observe, Rows, attention_weights, constant_weight, normalised
 
 Values = Mapping[str, Array]
 
@@ -39,8 +40,8 @@ def class_token_attention(
         totals = {}
     for index, head in enumerate(heads):
         name = head.names[0]
-        if name in CONSTANT:
-            one = 1 / tokens if name == "uniform_attn" else values[f"{at}heads.{index}.constant"]
+        if BY_NAME[name].family == "constant":
+            one = constant_weight(graph, layer, values, index, name)
             rows[index, name] = jnp.broadcast_to(one, (1, tokens))
     keys = [(index, head.names[0]) for index, head in enumerate(heads)]
     weights = jnp.concatenate([rows[key] for key in keys], axis=0)  # (heads, N)

@@ -7,13 +7,15 @@ short approximations, affine stand-ins, and the shift, scale and sign of fitted 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 from jax import Array
 
-from privit.program.graph import Graph, Head, MlpGroup
-from privit.serve.model.approximations import GELU_SCALE
+from privit.operators import BY_NAME
+from privit.program.forms import GELU_SCALE
+from privit.program.graph import Graph, MlpGroup
+from privit.program.heads import Head
 
 # Fitted curvatures c below these are raised to them. Raising one changes the polynomial by c x^2; not raising
 # it makes the shift of the completed square, slope / (2 sqrt(c)), so large that fixed point loses
@@ -21,7 +23,6 @@ from privit.serve.model.approximations import GELU_SCALE
 # channel, 0.02 and 5 for a score): 3e-4 of an activation, 6e-5 of an attention weight.
 CHANNEL_CURVATURE = 3e-5
 SCORE_CURVATURE = 3e-6
-QUAD = (0.125, 0.25, 0.5)
 
 Weights = Mapping[str, Array]
 Values = dict[str, Array]
@@ -95,7 +96,7 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
         q_scale.append(
             _q_scale(graph, layer, index, head, weights) * (width**-0.5 if graph.rewrites.fold else 1)
         )
-        v_sign.append(_v_sign(layer, index, head, weights))
+        v_sign.append(_v_sign(graph, layer, index, head, weights))
         values |= _head_parameters(graph, layer, index, head, weights)
     # (heads,) to one value per column.
     q_columns, v_columns = (jnp.repeat(jnp.stack(x), width) for x in (q_scale, v_sign))
@@ -131,50 +132,57 @@ def _one_row(at: str, q: tuple[Array, Array], k: tuple[Array, Array], v: tuple[A
     return found
 
 
-def _curvature(graph: Graph, layer: int, index: int, weights: Weights) -> tuple[Array, Array]:
-    """Root of the size of c2, and its sign."""
-    c2 = weights[f"blocks.{layer}.softmax.quadratic_attn.c2"][index]
+def _fitted(layer: int, index: int, name: str, weights: Weights) -> list[Array]:
+    """One head's coefficients of a fitted polynomial, highest power first."""
+    return [weights[f"blocks.{layer}.softmax.{name}.{p}"][index] for p in BY_NAME[name].parameters]
+
+
+def _curvature(graph: Graph, layer: int, index: int, name: str, weights: Weights) -> tuple[Array, Array]:
+    """Root of the size of a fitted square's first coefficient, and its sign."""
+    c2, *_ = _fitted(layer, index, name, weights)
     size = jnp.maximum(jnp.abs(c2), SCORE_CURVATURE / graph.spec.tokens)
-    return jnp.sqrt(size), jnp.where(c2 < 0, -1.0, 1.0)
+    return jnp.sqrt(size), jnp.where(c2 < 0, jnp.float32(-1), jnp.float32(1))
 
 
 def _q_scale(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
-    if head.folded == "linear_attn":
-        return weights[f"blocks.{layer}.softmax.linear_attn.c1"][index]
-    if head.folded == "quadratic_attn":
-        return _curvature(graph, layer, index, weights)[0]
-    return jnp.float32(graph.public_scale(layer, head.folded or ""))
-
-
-def _v_sign(layer: int, index: int, head: Head, weights: Weights) -> Array:
-    if not head.signed:
+    if head.folded is None:
         return jnp.float32(1)
-    c2 = weights[f"blocks.{layer}.softmax.quadratic_attn.c2"][index]
-    return jnp.where(c2 < 0, jnp.float32(-1), jnp.float32(1))
+    if head.folded == head.quadratic:
+        return _curvature(graph, layer, index, head.folded, weights)[0]
+    if BY_NAME[head.folded].fitted:
+        return _fitted(layer, index, head.folded, weights)[0]
+    return jnp.float32(graph.public_scale(layer, head.folded))
+
+
+def _v_sign(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
+    if head.quadratic is None:
+        return jnp.float32(1)
+    return _curvature(graph, layer, index, head.quadratic, weights)[1]
 
 
 def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Values:
     """The few secret numbers that a head's rows need beside the weights, each (1, 1)."""
     at = f"blocks.{layer}.heads.{index}."
     found: Values = {}
-    names = head.names
-    if head.signed:
-        root, sign = _curvature(graph, layer, index, weights)
-        c1, c0 = (weights[f"blocks.{layer}.softmax.quadratic_attn.{c}"][index] for c in ("c1", "c0"))
-        shift = sign * c1 / (2 * root)
-        found |= {"shift": shift, "level": sign * c0 - shift * shift}
-        if len(names) > 1:
-            found["sign"] = sign
-            found["unscale"] = 1 / root
-        if head.folded is None:
-            found["scale"] = root
-    if "linear_attn" in names:
-        c1, c0 = (weights[f"blocks.{layer}.softmax.linear_attn.{c}"][index] for c in ("c1", "c0"))
-        found["linear_level"] = c0
-        if head.folded != "linear_attn":
-            found["linear_scale"] = c1
-    if "constant_attn" in names:
-        found["constant"] = weights[f"blocks.{layer}.softmax.constant_attn.c0"][index]
+    for name in head.names:
+        entry = BY_NAME[name]
+        if not entry.fitted:
+            continue
+        coefficients = _fitted(layer, index, name, weights)
+        if entry.family == "square":
+            root, sign = _curvature(graph, layer, index, name, weights)
+            shift = sign * coefficients[1] / (2 * root)
+            found |= {"shift": shift, "level": sign * coefficients[2] - shift * shift}
+            if len(head.names) > 1:
+                found |= {"sign": sign, "unscale": 1 / root}
+            if head.folded is None:
+                found["scale"] = root
+        elif entry.family == "linear":
+            found["linear_level"] = coefficients[1]
+            if head.folded != name:
+                found["linear_scale"] = coefficients[0]
+        else:
+            found["constant"] = coefficients[0]
     return {at + name: value.reshape(1, 1) for name, value in found.items()}
 
 
@@ -204,22 +212,19 @@ def _mlp_group(
 ) -> Values:
     at, (weight1, bias1), (weight2, bias2) = f"blocks.{layer}.mlp.{group.key}.", up, down
 
-    def parameter(name: str) -> Array:
-        return weights[f"blocks.{layer}.gelu.{group.key}.{name}"]
-
     if group.path == "square":
-        q2, q1, q0 = QUAD if group.key == "quad" else (parameter(p) for p in ("q2", "q1", "q0"))
+        q2, q1, q0 = _polynomial(layer, group.key, weights)
         root = jnp.sqrt(jnp.maximum(jnp.abs(q2), CHANNEL_CURVATURE))
         sign = jnp.where(jnp.asarray(q2) < 0, -1.0, 1.0)
         shift = sign * q1 / (2 * root)
         level = jnp.broadcast_to(q0 - sign * shift * shift, bias1.shape)
         weight1, bias1 = weight1 * root, bias1 * root + shift
         weight2, bias2 = weight2 * sign, bias2 + weight2 @ level
-    elif group.path == "merged" and group.key == "affine":
-        a, b = parameter("a"), parameter("b")
+    elif group.path == "merged":
+        a, b = _polynomial(layer, group.key, weights)
         weight1, bias1 = weight1 * a, bias1 * a + b
     elif group.path == "hidden" and not graph.by_element(layer) and graph.rewrites.fold:
-        # Identity and ReLU let a positive factor through; the short GELU wants this one.
+        # The short GELU wants this factor, and what is homogeneous lets it through.
         weight1, bias1, weight2 = weight1 * GELU_SCALE, bias1 * GELU_SCALE, weight2 / GELU_SCALE
     weight2, bias2 = _before_residual(graph, layer, 2, weight2, bias2, weights)
     if group.path == "merged":
@@ -230,6 +235,12 @@ def _mlp_group(
         at + "down.weight": weight2,
         at + "down.bias": bias2,
     }
+
+
+def _polynomial(layer: int, name: str, weights: Weights) -> Sequence[Array | float]:
+    """The coefficients of what stands in for GELU, public or one a channel, highest power first."""
+    entry = BY_NAME[name]
+    return entry.coefficients or [weights[f"blocks.{layer}.gelu.{name}.{p}"] for p in entry.parameters]
 
 
 def _head(graph: Graph, weights: Weights) -> Values:

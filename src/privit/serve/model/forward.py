@@ -78,7 +78,7 @@ def inverse_deviation(graph: Graph, name: str, x: Array, observe: Observe | None
         observe(name, x)
     total = jnp.sum(jnp.square(x), axis=-1, keepdims=True) + graph.spec.width * graph.norm_eps(name)
     root = graph.root(name)
-    return root(total) if root else lax.rsqrt(total)
+    return root(total, jnp) if root else lax.rsqrt(total)
 
 
 def head(graph: Graph, values: Values, x: Array, observe: Observe | None = None) -> Array:

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from privit.operators import BY_NAME
+from privit.operators import BY_NAME, Operator
+from privit.program import forms
 from privit.program.graph import Graph, MlpGroup
-from privit.serve.model import activations, approximations
-from privit.serve.model.rewrites import by_groups, gather_rows, merge_rows, take_rows
+from privit.serve.model.activations import FUNCTIONS
+from privit.serve.model.rows import by_groups, gather_rows, merge_rows, take_rows
 
 Values = Mapping[str, Array]
 
@@ -38,15 +39,23 @@ def _group(graph: Graph, layer: int, values: Values, group: MlpGroup, x: Array) 
 
 
 def _by_token(graph: Graph, group: MlpGroup, hidden: Array) -> Array:
-    functions: dict[str, Callable[[Array], Array]] = {
-        "gelu": approximations.scaled_gelu if graph.rewrites.fold else approximations.gelu,
-        "relu": lambda h: jnp.maximum(h, 0.0),
-        "identity": lambda h: h,
-    }
     stops = np.cumsum([tokens.size for tokens in group.tokens])
     rows = [np.arange(stop - tokens.size, stop) for stop, tokens in zip(stops, group.tokens, strict=True)]
-    pieces = [(index, functions[name]) for index, name in zip(rows, group.names, strict=True)]
+    pieces = [
+        (index, _token_function(graph, BY_NAME[name])) for index, name in zip(rows, group.names, strict=True)
+    ]
     return by_groups(hidden, pieces, scatter=not graph.rewrites.slices)
+
+
+def _token_function(graph: Graph, entry: Operator) -> Callable[[Array], Array]:
+    """A function of hidden values that carry the scale of the short GELU, where the server folded it in."""
+    if entry.name == "gelu":
+        short = forms.scaled_gelu if graph.rewrites.fold else forms.gelu
+        return lambda hidden: short(hidden, jnp)
+    if entry.homogeneous or not graph.rewrites.fold:
+        return lambda hidden: FUNCTIONS[entry.name](hidden, {}, graph.spec.gelu)
+    scale = forms.GELU_SCALE
+    return lambda hidden: FUNCTIONS[entry.name](hidden * (1 / scale), {}, graph.spec.gelu) * scale
 
 
 def _by_element(graph: Graph, layer: int, values: Values, hidden: Array) -> Array:
@@ -62,8 +71,8 @@ def _by_element(graph: Graph, layer: int, values: Values, hidden: Array) -> Arra
             for name in entry.parameters
         }
         if entry.name == "gelu":
-            parts.append(approximations.gelu(picked))
+            parts.append(forms.gelu(picked, jnp))
         else:
-            parts.append(activations.FUNCTIONS[entry.name](picked, parameters, graph.spec.gelu))
+            parts.append(FUNCTIONS[entry.name](picked, parameters, graph.spec.gelu))
         places.append(place)
     return merge_rows(parts, places).reshape(hidden.shape)

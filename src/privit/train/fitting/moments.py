@@ -13,13 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-POWERS: dict[str, dict[str, int]] = {
-    "affine": {"a": 1, "b": 0},
-    "quadratic": {"q2": 2, "q1": 1, "q0": 0},
-    "quadratic_attn": {"c2": 2, "c1": 1, "c0": 0},
-    "linear_attn": {"c1": 1, "c0": 0},
-    "constant_attn": {"c0": 0},
-}
+from privit.operators import TABLE
+
+POWERS: dict[str, dict[str, int]] = {entry.name: entry.powers for entry in TABLE if entry.fitted}
 """The operators that can be fitted: each parameter and the power of the input that it multiplies."""
 
 # Keeps the equations of a channel that never varies, or of a site that never occurs, solvable.

@@ -18,11 +18,8 @@ Keys of the ranges, each over all validation images:
     blocks.{i}.{place}             largest absolute value; places are residual1, qkv, score, attention, mixed,
                                    update1, residual2, hidden, activated, update2
     blocks.{i}.squared_score, blocks.{i}.squared_hidden
-    {norm}.variance_low, {norm}.variance_high    of the input of blocks.{i}.norm1, blocks.{i}.norm2 and norm
-    blocks.{i}.softmax.drop        row mean less the smallest score, over the rows with exact softmax
-    blocks.{i}.softmax.peak        largest score less the row mean, over the same
-    blocks.{i}.softmax.mean_exp    mean of exp(score less row mean) over a row, over the same
-    blocks.{i}.denominator         of operators that divide by a sum over the row (two_quad, relu_softmax)
+    those that shape the program   variances of LayerNorms and scores of exact rows (`program/ranges.py`)
+    blocks.{i}.denominator         of normalised operators, which divide by a sum over the row
     residual, logits               largest absolute value at the end
     activation, score, squared_score, variance   the largest over all layers
 
@@ -39,14 +36,12 @@ import torch
 from torch import Tensor
 
 from privit.errors import RequestError
-from privit.operators import BY_NAME
 from privit.plan import Plan
+from privit.program.ranges import FRACTION_BITS, RING_BITS, ScoreKeys, score_keys, variance_keys
 from privit.spec import Spec
-from privit.train.student.activations import RELU_SOFTMAX_EPSILON, TWO_QUAD_SHIFT
+from privit.train.student.activations import NUMERATORS
 from privit.train.student.vit import Student
 
-RING_BITS = 64
-FRACTION_BITS = 18
 PRODUCT_LIMIT = 2.0 ** (RING_BITS - 2 * FRACTION_BITS - 2)
 INVERSE_LIMIT = 2.0 ** (FRACTION_BITS - 1)
 RESERVE = 4.0
@@ -163,27 +158,28 @@ class RangeRecorder:
         rows = np.broadcast_to(
             ids.reshape(ids.shape + (1,) * (2 - ids.ndim)), (scores.shape[1], self.spec.tokens)
         )
-        for name in ("softmax", "two_quad", "relu_softmax"):
-            mask = torch.from_numpy(rows[:, : scores.shape[2]] == BY_NAME[name].id)
-            if not mask.any():
+        for entry in self.plan.operators("softmax", layer):
+            mask = torch.from_numpy(rows[:, : scores.shape[2]] == entry.id)
+            if entry.family != "normalised" or not mask.any():
                 continue
             chosen = scores[:, mask.to(scores.device)]  # (B, chosen rows, N)
-            if name == "softmax":
-                centred = chosen - chosen.mean(dim=-1, keepdim=True)
-                self._raise(f"{block}.softmax.drop", -centred.min())
-                self._raise(f"{block}.softmax.peak", centred.max())
-                # Double precision holds exp up to LARGEST_EXPONENT; beyond, the row is no short form's case.
-                powers = centred.double().clamp(max=LARGEST_EXPONENT).exp()
-                self._raise(f"{block}.softmax.mean_exp", powers.mean(dim=-1).max())
-            elif name == "two_quad":
-                self._largest(f"{block}.denominator", (chosen + TWO_QUAD_SHIFT).square().sum(dim=-1))
+            if entry.name == "softmax":
+                self._exact_rows(score_keys(block), chosen)
             else:
-                self._largest(f"{block}.denominator", chosen.relu().sum(dim=-1) + RELU_SOFTMAX_EPSILON)
+                total = NUMERATORS[entry.name](chosen).sum(dim=-1) + entry.epsilon
+                self._largest(f"{block}.denominator", total)
+
+    def _exact_rows(self, keys: ScoreKeys, scores: Tensor) -> None:
+        centred = scores - scores.mean(dim=-1, keepdim=True)
+        self._raise(keys.drop, -centred.min())
+        self._raise(keys.peak, centred.max())
+        # Double precision holds exp up to LARGEST_EXPONENT; beyond, the row is no short form's case.
+        powers = centred.double().clamp(max=LARGEST_EXPONENT).exp()
+        self._raise(keys.mean_exp, powers.mean(dim=-1).max())
 
     def _variance(self, norm: str, value: Tensor) -> None:
-        variance = value.var(dim=-1, correction=0)
-        self._raise(f"{norm}.variance_high", variance.max())
-        low = f"{norm}.variance_low"
+        variance, (low, high) = value.var(dim=-1, correction=0), variance_keys(norm)
+        self._raise(high, variance.max())
         self.ranges[low] = float(np.minimum(self.ranges.get(low, np.inf), float(variance.min())))
 
     def _largest(self, name: str, value: Tensor) -> None:

@@ -1,7 +1,8 @@
 """One torch function for each operator of the table in `operators.py`, of the same name.
 
 Functions of kind gelu take the hidden values (..., channels); functions of kind softmax take scores
-(..., N) after 1/sqrt(head width), one row of the attention per last axis. Parameters arrive shaped so
+(..., N) after 1/sqrt(head width), one row of the attention per last axis. Of a normalised operator only the
+positive function is written down. Parameters arrive shaped so
 that they broadcast against that. `serve/model/activations.py` holds the same functions in jax.
 """
 
@@ -13,16 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from privit.operators import TABLE
+from privit.operators import BY_NAME, TABLE, TWO_QUAD_SHIFT
 from privit.spec import GeluVariant
 from privit.train.student.autograd import Quadratic
 
 Parameters = Mapping[str, Tensor]
-
-# Keeps a row of only negative scores from dividing by zero (MPCViT, Zeng et al. 2022).
-RELU_SOFTMAX_EPSILON = 1e-3
-# The shift of MPCFormer's "2Quad" (Li et al. 2022).
-TWO_QUAD_SHIFT = 5.0
+NUMERATORS: dict[str, Callable[[Tensor], Tensor]] = {}
+"""The positive function of each normalised operator but softmax, by name."""
 
 
 def gelu(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:
@@ -55,6 +53,18 @@ def quadratic(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor
     return Quadratic.apply(x, parameters["q2"], parameters["q1"], parameters["q0"])
 
 
+def normalised(numerator: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """The operator that divides what a positive function gives by its sum along the row plus epsilon."""
+    name = numerator.__name__
+    NUMERATORS[name] = numerator
+
+    def divided(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+        value = numerator(scores)
+        return value / (value.sum(dim=-1, keepdim=True) + BY_NAME[name].epsilon)
+
+    return divided
+
+
 def softmax(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
     """exp(s) / sum exp(s)."""
     return scores.softmax(dim=-1)
@@ -75,16 +85,16 @@ def uniform_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
     return torch.full_like(scores, 1.0 / tokens)
 
 
-def relu_softmax(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
-    """relu(s) / (sum relu(s) + 1e-3)."""
-    positive = scores.relu()
-    return positive / (positive.sum(dim=-1, keepdim=True) + RELU_SOFTMAX_EPSILON)
+@normalised
+def relu_softmax(scores: Tensor) -> Tensor:
+    """relu(s)."""
+    return scores.relu()
 
 
-def two_quad(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
-    """(s + 5)^2 / sum (s + 5)^2."""
-    squares = (scores + TWO_QUAD_SHIFT).square()
-    return squares / squares.sum(dim=-1, keepdim=True)
+@normalised
+def two_quad(scores: Tensor) -> Tensor:
+    """(s + 5)^2."""
+    return (scores + TWO_QUAD_SHIFT).square()
 
 
 def quadratic_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:

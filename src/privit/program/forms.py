@@ -1,8 +1,10 @@
-"""Short forms of the exact functions: what each computes, and for which range.
+"""Short forms of the exact functions: what each computes, for which range, and what it makes the parties do.
 
 The GELU needs no range. exp, reciprocal and rsqrt are short only because the range of
 their input is public (`ranges.py`); without one, the engine's generic functions stand in their place.
 Coefficients are rounded, so that both parties compile the same program whatever their C library.
+
+A form is called with an array and its module, numpy or jax.numpy; `record` notes the operations of that call.
 """
 
 from __future__ import annotations
@@ -10,19 +12,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
+
+from privit.program.operation import Recorder
+from privit.program.ranges import FRACTION_BITS, ScoreRange
+
+Array = Any
+Module = Any
 
 COEFFICIENT_DIGITS = 6
-FRACTION_BITS = 18
-"""Of the engine's fixed point in 64-bit rings; a constant is a multiple of 2 to the minus this."""
 EXP_TOLERANCE = 6e-3
 EXP_NODES = 400
 EXP_REWEIGHTINGS = 10
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
+LEAST_SLOPE_STEPS = 16
+"""Fewer steps of fixed point than this would bend the line away from where it fits."""
+ROOT_ROUNDS = 3
+"""Send actions before the first step: one product with a constant, one product."""
+ENGINE_ROOT_ROUNDS = 26
+"""Send actions of the engine's rsqrt, as measured."""
+# A row's sum of exponentials is steered here, where fixed point resolves it and its reciprocal alike.
+SUM_MIDDLE = 4.0
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,14 @@ class Quartic:
     c: float
     d: float
 
-    def __call__(self, z: Array) -> Array:
-        y = jnp.square(z + self.a)
+    def __call__(self, z: Array, xp: Module) -> Array:
+        y = xp.square(z + self.a)
         return (y + z + self.b) * (y + self.c) + self.d
+
+    def record(self, note: Recorder, values: int) -> None:
+        """The operations of a call on so many values."""
+        note("square", values)
+        note("multiply", values)
 
 
 def monic_quartic(coefficients: tuple[float, float, float, float]) -> Quartic:
@@ -73,16 +91,30 @@ def _gelu_quartic() -> Quartic:
     return monic_quartic((p3 / scale**2, p2 / scale, p1, p0 * scale))
 
 
-def scaled_gelu(u: Array) -> Array:
+def scaled_gelu(u: Array, xp: Module) -> Array:
     """GELU_SCALE * GELU(u / GELU_SCALE) to GELU_SCALE * GELU_MAX_ERROR: two comparisons, four products."""
-    positive = jnp.maximum(u, 0.0)
-    size = jnp.minimum(positive + positive - u, GELU_BOUND * GELU_SCALE)
-    return positive + _gelu_quartic()(size)
+    positive = xp.maximum(u, 0.0)
+    size = xp.minimum(positive + positive - u, GELU_BOUND * GELU_SCALE)
+    return positive + _gelu_quartic()(size, xp)
 
 
-def gelu(x: Array) -> Array:
+def record_scaled_gelu(note: Recorder, values: int) -> None:
+    """The operations of `scaled_gelu`."""
+    for name in ("compare_public", "multiply_bit", "compare_public", "select"):
+        note(name, values)
+    _gelu_quartic().record(note, values)
+
+
+def gelu(x: Array, xp: Module) -> Array:
     """GELU(x) to GELU_MAX_ERROR, for hidden values that no weight has scaled."""
-    return scaled_gelu(x * GELU_SCALE) * (1 / GELU_SCALE)
+    return scaled_gelu(x * GELU_SCALE, xp) * (1 / GELU_SCALE)
+
+
+def record_gelu(note: Recorder, values: int) -> None:
+    """The operations of `gelu`."""
+    note("multiply_public", values)
+    record_scaled_gelu(note, values)
+    note("multiply_public", values)
 
 
 @dataclass(frozen=True)
@@ -94,11 +126,17 @@ class ShortExp:
     squarings: int
     factor: float
 
-    def __call__(self, z: Array) -> Array:
-        value = self.quartic(z)
+    def __call__(self, z: Array, xp: Module) -> Array:
+        value = self.quartic(z, xp)
         for _ in range(self.squarings):
-            value = jnp.square(value)
+            value = xp.square(value)
         return value
+
+    def record(self, note: Recorder, values: int) -> None:
+        """The operations of a call on so many values."""
+        self.quartic.record(note, values)
+        for _ in range(self.squarings):
+            note("square", values)
 
 
 @cache
@@ -110,7 +148,7 @@ def short_exp(low: float, high: float, factor: float) -> ShortExp:
     grid = np.linspace(low, high, 4001)
     for squarings in range(1, 9):
         found = _exp_form(low, high, factor, squarings)
-        value = np.asarray(_in_numpy(found, grid)) / factor
+        value = found(found.scale * grid, np) / factor
         if np.all(np.abs(value - np.exp(grid)) <= EXP_TOLERANCE * np.maximum(1, np.exp(grid))):
             return found
     return found
@@ -137,10 +175,19 @@ def _exp_form(low: float, high: float, factor: float, squarings: int) -> ShortEx
     return ShortExp(scale, quartic, squarings, factor)
 
 
-def _in_numpy(form: ShortExp, x: np.ndarray) -> np.ndarray:
-    z, q = form.scale * x, form.quartic
-    y = (z + q.a) ** 2
-    return ((y + z + q.b) * (y + q.c) + q.d) ** 2.0**form.squarings
+def score_exp(tokens: int, scores: ScoreRange) -> ShortExp:
+    """The short exp for rows of that many scores; q carries its scale."""
+    return short_exp(scores.low, scores.high, sum_range(tokens, scores)[0])
+
+
+def sum_range(tokens: int, scores: ScoreRange) -> tuple[float, float, float]:
+    """A factor for the exponentials, and the range of a row's sum of them under that factor.
+
+    The exponentials of a row of mean zero have a mean of at least 1 (Jensen).
+    """
+    low, high = float(tokens), tokens * scores.mean_exp
+    factor = float(f"{SUM_MIDDLE / math.sqrt(low * high):.6e}")
+    return factor, low * factor, high * factor
 
 
 @dataclass(frozen=True)
@@ -154,17 +201,24 @@ class ShortReciprocal:
     error_offset: float
     steps: int
 
-    def __call__(self, x: Array) -> Array:  # (rows, 1)
-        parts = x @ jnp.array([[self.start_slope, self.error_slope]], x.dtype)  # (rows, 2)
+    def __call__(self, x: Array, xp: Module) -> Array:  # (rows, 1)
+        parts = x @ xp.array([[self.start_slope, self.error_slope]], x.dtype)  # (rows, 2)
         value = parts[:, :1] + self.start_offset
-        error = jnp.square(parts[:, 1:] + self.error_shift) - self.error_offset
+        error = xp.square(parts[:, 1:] + self.error_shift) - self.error_offset
         for step in range(self.steps):
             if step + 1 == self.steps:
                 return value + value * error
             # Side by side, so that the two products of a step share their rounds.
-            both = jnp.concatenate([value, error], axis=1) * jnp.concatenate([error, error], axis=1)
+            both = xp.concatenate([value, error], axis=1) * xp.concatenate([error, error], axis=1)
             value, error = value + both[:, :1], both[:, 1:]
         return value
+
+    def record(self, note: Recorder, rows: int) -> None:
+        """The operations of a call on so many rows."""
+        note("multiply_public", 2 * rows)
+        note("square", rows)
+        for step in range(self.steps):
+            note("multiply", rows if step + 1 == self.steps else 2 * rows)
 
 
 @cache
@@ -183,6 +237,12 @@ def short_reciprocal(low: float, high: float) -> ShortReciprocal:
     return ShortReciprocal(slope, offset, error_slope, error_shift, error_offset, steps)
 
 
+def sum_reciprocal(tokens: int, scores: ScoreRange) -> ShortReciprocal:
+    """The short reciprocal of a row's sum of what `score_exp` gives."""
+    _, low, high = sum_range(tokens, scores)
+    return short_reciprocal(low, high)
+
+
 @dataclass(frozen=True)
 class ShortRoot:
     """`factor` / sqrt(x) on [low, high] by Goldschmidt's iteration from the best straight line."""
@@ -192,7 +252,7 @@ class ShortRoot:
     steps: int
     factor: float
 
-    def __call__(self, x: Array) -> Array:  # (rows, 1)
+    def __call__(self, x: Array, xp: Module) -> Array:  # (rows, 1)
         scaled = x * self.slope
         half_root = self.offset - scaled
         root = (scaled + scaled) * half_root
@@ -200,10 +260,18 @@ class ShortRoot:
             correction = 0.5 - root * half_root
             if step + 1 == self.steps:
                 return half_root + half_root * correction
-            both = jnp.concatenate([root, half_root], axis=1)
-            both = both + both * jnp.concatenate([correction, correction], axis=1)
+            both = xp.concatenate([root, half_root], axis=1)
+            both = both + both * xp.concatenate([correction, correction], axis=1)
             root, half_root = both[:, :1], both[:, 1:]
         return half_root
+
+    def record(self, note: Recorder, rows: int) -> None:
+        """The operations of a call on so many rows."""
+        note("multiply_public", rows)
+        note("multiply", rows)
+        for step in range(self.steps):
+            note("multiply", rows)
+            note("multiply", rows if step + 1 == self.steps else 2 * rows)
 
 
 @cache
@@ -232,11 +300,3 @@ def short_root(low: float, high: float) -> ShortRoot | None:
     offset = slope * shape / (2 * math.sqrt(m))
     real = step / 2**FRACTION_BITS
     return ShortRoot(real, _rounded(offset)[0], steps, 0.5 / math.sqrt(real))
-
-
-LEAST_SLOPE_STEPS = 16
-"""Fewer steps of fixed point than this would bend the line away from where it fits."""
-ROOT_ROUNDS = 3
-"""Send actions before the first step: one product with a constant, one product."""
-ENGINE_ROOT_ROUNDS = 26
-"""Send actions of the engine's rsqrt, as measured."""

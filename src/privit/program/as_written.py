@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privit.cost.spu.subject import Operation, Recorder
+from privit.program.operation import Operation, Recorder
 from privit.spec import Spec
 
 

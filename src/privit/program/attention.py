@@ -1,0 +1,143 @@
+"""The operations of attention under a plan; the same steps as `serve/model/attention.py`.
+
+Where the compiler joins two products with constants into one, the joined one is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privit.operators import BY_NAME, Operator
+from privit.program.forms import score_exp, sum_reciprocal
+from privit.program.graph import Graph
+from privit.program.heads import Head, public_factors, rows_of, secret_factors
+from privit.program.operation import Recorder
+
+
+def attention(graph: Graph, layer: int, note: Recorder) -> None:
+    """Projection, scores, weights, values and the output projection of one layer."""
+    spec, rows, heads = graph.spec, graph.query_rows(layer), graph.heads(layer)
+    inner = spec.width // len(heads)
+    if graph.reads_one_row(layer):
+        _class_token(graph, layer, heads, inner, note)
+        return
+    _project(graph, heads, inner, note)
+    _by_scores(graph, layer, heads, inner, note)
+    for head in heads:
+        if head.form == "linear":
+            wide = inner + BY_NAME[head.names[0]].fitted
+            note("matmul", wide, spec.tokens, inner)
+            note("matmul", rows, wide, inner)
+        for entry in (BY_NAME[name] for name in head.names):
+            if entry.family == "constant":
+                _constant(entry, head, inner, note)
+    note("matmul_weight", rows, spec.width, spec.width)
+
+
+def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+    """One query row a head, as in `serve/model/class_token.py`: weights meet one row, not all tokens."""
+    width, tokens = graph.spec.width, graph.spec.tokens
+    reading = sum(head.form != "constant" for head in heads)
+    if reading:
+        # Before the first block the class token is the server's own.
+        note("multiply" if layer else "multiply_weight", width)
+        note("matmul_weight", 1, width, reading * inner)
+        note("matmul_weight", reading, reading * inner, width + 1)
+        note("matmul", reading, width, tokens)
+        note("multiply", reading * tokens)
+        _weights(graph, layer, heads, note)
+        note("multiply", len(heads) * tokens)
+    elif any(BY_NAME[head.names[0]].fitted for head in heads):
+        # What every token is weighted with is the server's own, and so is its sum, which the compiler makes a
+        # product with the number of tokens where it can see through the joined heads: up to two.
+        note("multiply_weight", len(heads) * tokens)
+        note("scale_weight", len(heads) if len(heads) <= 2 else 0)
+    else:
+        note("multiply_public", tokens)
+    note("matmul", len(heads), tokens, width)
+    note("matmul_weight", len(heads), width + 1, width)
+    _normalised(graph, layer, heads, inner, note)
+    note("matmul_weight", 1, width, width)
+
+
+def _constant(entry: Operator, head: Head, inner: int, note: Recorder) -> None:
+    if entry.fitted:
+        note("multiply_weight", inner)
+    elif not head.quadratic:
+        note("multiply_public", inner)
+    else:
+        # The compiler multiplies the constant with the secret sign first.
+        note("scale_weight", 1)
+    if head.quadratic:
+        note("multiply_weight", inner)
+
+
+def _project(graph: Graph, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+    width = graph.spec.width
+    reading = sum(head.form != "constant" for head in heads) * inner
+    if not reading:
+        note("scale_weight", width)
+        note("matmul_weight", 1, width, width)
+        return
+    note("matmul_weight", graph.spec.tokens, width, 2 * reading + width)
+
+
+def _by_scores(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+    tokens = graph.spec.tokens
+    sizes = [sum(rows.size for rows in head.scored.values()) for head in heads]
+    _scaled(graph, layer, heads, inner, note)
+    for rows in sizes:
+        note("matmul", rows, inner, tokens)
+    _weights(graph, layer, heads, note)
+    for rows in sizes:
+        note("matmul", rows, tokens, inner)
+    _normalised(graph, layer, heads, inner, note)
+    for head in heads:
+        for name, index in head.scored.items():
+            if head.quadratic not in (None, name) and BY_NAME[name].family != "normalised":
+                note("multiply_weight", index.size * inner)
+
+
+def _scaled(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+    public = public_factors(heads, lambda name: graph.public_scale(layer, name))
+    secret = secret_factors(heads)
+    size = {(i, name): rows.size for i, head in enumerate(heads) for name, rows in head.scored.items()}
+    for key, factors in secret.items():
+        for _ in factors[1:]:
+            note("multiply_weight", size[key] * inner)
+    if public.keys() == secret.keys() and len(set(public.values())) == 1:
+        # The compiler multiplies the one public scale with the secret ones first.
+        note("scale_weight", sum(size[key] for key in public) if len(public) > 1 else 1)
+    else:
+        note("multiply_public", sum(size[key] for key in public) * inner)
+    note("multiply_weight", sum(size[key] for key in secret) * inner)
+
+
+def _weights(graph: Graph, layer: int, heads: Sequence[Head], note: Recorder) -> None:
+    tokens, scores = graph.spec.tokens, graph.scores(layer)
+    note("square", rows_of(heads, lambda entry: entry.family == "square") * tokens)
+    exact = rows_of(heads, lambda entry: entry.name == "softmax")
+    if scores and exact:
+        note("multiply_public", exact)
+        score_exp(tokens, scores).record(note, exact * tokens)
+    else:
+        note("max", exact, tokens)
+        note("exp", exact * tokens)
+    for name in dict.fromkeys(name for head in heads for name in head.scored):
+        entry = BY_NAME[name]
+        if entry.family == "normalised":
+            rows = rows_of(heads, lambda other, name=name: other.name == name)  # type: ignore[misc]
+            for step in entry.steps:
+                note(step, rows * tokens)
+
+
+def _normalised(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+    scores = graph.scores(layer)
+    total = rows_of(heads, lambda entry: entry.family == "normalised")
+    short = rows_of(heads, lambda entry: entry.name == "softmax") if scores else 0
+    if scores and short:
+        sum_reciprocal(graph.spec.tokens, scores).record(note, short)
+    note("reciprocal", total - short)
+    signed = [head for head in heads if head.quadratic]
+    note("multiply_weight", rows_of(signed, lambda entry: entry.family == "normalised"))
+    note("multiply", total * inner)

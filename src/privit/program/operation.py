@@ -1,0 +1,31 @@
+"""One operation that makes the parties talk, and the list to which a program adds its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of the engine.
+
+    The name says what meets what: plain names are of two shared values, `_weight` of a shared value and
+    the server's own, `_input` of the client's own and the server's own, `_public` of a shared value and a
+    constant, `_bit` of a shared value and a shared bit. `matmul*` sizes are (rows, inner, columns), `max`
+    sizes are (rows, columns), all others (elements,).
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+
+
+@dataclass
+class Recorder:
+    """Collects operations in the order in which the program runs them."""
+
+    operations: list[Operation] = field(default_factory=list)
+
+    def __call__(self, name: str, *sizes: int) -> None:
+        """Notes one operation; one without elements costs nothing."""
+        if all(sizes):
+            self.operations.append(Operation(name, sizes))

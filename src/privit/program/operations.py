@@ -1,0 +1,55 @@
+"""What a compiled program computes: its costly operations with their sizes, from its graph alone.
+
+This follows `serve/model/forward.py`, `attention.py` and `mlp.py` step by step without the engine, so
+that a cost is known at once and on any machine; tests compare the list with the compiled program.
+What each party does alone (sums, slices, additions) is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from privit.program.attention import attention
+from privit.program.choices import Rewrites
+from privit.program.graph import Graph
+from privit.program.mlp import mlp
+from privit.program.operation import Operation, Recorder
+
+
+def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
+    """Each segment of the program (embedding, layer 0, ..., head) and its operations in order.
+
+    The graph has every rewrite: one without is compared by running it, and never priced.
+    """
+    assert graph.rewrites == Rewrites(), graph.rewrites
+    spec = graph.spec
+    note = Recorder()
+    note("matmul_input", spec.patches, spec.patch_values, spec.width)
+    yield "embedding", note.operations
+    for layer in range(spec.depth):
+        note = Recorder()
+        normalise = _inverse_deviation if graph.reads_one_row(layer) else _norm
+        normalise(graph, f"blocks.{layer}.norm1", spec.tokens, note)
+        attention(graph, layer, note)
+        _norm(graph, f"blocks.{layer}.norm2", graph.query_rows(layer), note)
+        mlp(graph, layer, note)
+        yield f"layer {layer}", note.operations
+    note = Recorder()
+    each = spec.pooling == "mean" and not graph.sums_before_norm
+    _norm(graph, "norm", graph.pooled_tokens if each else 1, note)
+    note("matmul_weight", 1, spec.width, spec.classes)
+    yield "head", note.operations
+
+
+def _norm(graph: Graph, name: str, rows: int, note: Recorder) -> None:
+    _inverse_deviation(graph, name, rows, note)
+    note("multiply", rows * graph.spec.width)
+
+
+def _inverse_deviation(graph: Graph, name: str, rows: int, note: Recorder) -> None:
+    note("square", rows * graph.spec.width)
+    root = graph.root(name)
+    if root is None:
+        note("rsqrt", rows)
+    else:
+        root.record(note, rows)
