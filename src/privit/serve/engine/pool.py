@@ -17,6 +17,7 @@ class EnginePool:
     def __init__(self, folder: Path, protocol: str, role: str, log_file: Path):
         self._folder, self._protocol, self._role, self._log_file = folder, protocol, role, log_file
         self._spare: asyncio.Task[EngineProcess] | None = None
+        self._closed = False
         self.description: dict[str, str] = {}
 
     async def fill(self) -> dict[str, str]:
@@ -51,8 +52,17 @@ class EnginePool:
             raise WorkError("the artifact was changed while it was being served", "start the server again")
         return engine
 
+    async def give_back(self, engine: EngineProcess) -> None:
+        """Takes a worker back that was never opened; it is the next one's if none is in reserve."""
+        if self._spare is not None or self._closed or not engine.alive:
+            await engine.stop()
+            return
+        engine.move()
+        self._spare = asyncio.ensure_future(_itself(engine))
+
     async def close(self) -> None:
         """Ends the worker in reserve."""
+        self._closed = True
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.cancel()
@@ -73,6 +83,10 @@ class EnginePool:
             return await asyncio.wait_for(start, PREPARE_SECONDS)
         except TimeoutError:
             raise WorkError(f"no program after {PREPARE_SECONDS:g} seconds of compiling") from None
+
+
+async def _itself(engine: EngineProcess) -> EngineProcess:
+    return engine
 
 
 def _stop_when_done(task: asyncio.Task[EngineProcess]) -> None:

@@ -90,7 +90,8 @@ class Server:
         self._protocol = check_protocol(options.protocol, options.helper)
         self._folder = part_of(options.folder, "server")
         self._places = Places(options.limits)
-        self._known = known_clients(options.certs)
+        if options.certs is not None:
+            known_clients(options.certs)  # without the list nobody could connect: say so now
         self._gate = Gate(
             options.host, options.port, options.certs, options.limits.hello_seconds, self._on_connection
         )
@@ -104,10 +105,10 @@ class Server:
         state = options.state or state_folder() / f"server-{plan[:16]}"
         self._log_handler = log_to(state / "server.log")
         self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+        self._ledger = QueryLedger(state / "queries.sqlite")
         self._accepting = asyncio.ensure_future(self._gate.run())
         try:
             self.description = await self._pool.fill()
-            self._ledger = QueryLedger(state / "queries.sqlite")
         except BaseException:
             self._accepting.cancel()
             await self._pool.close()
@@ -134,7 +135,13 @@ class Server:
         self._log_handler.close()
 
     async def _on_connection(self, tunnel: Tunnel, peer: Peer, hello: dict[str, Any]) -> None:
-        name = self._name_of(peer)
+        try:
+            name = self._name_of(peer)
+        except RequestError as error:
+            log.error("refused certificate %s: %s", peer.fingerprint[:16], error.message)
+            told = "this server cannot read its list of clients, and takes nobody until it can"
+            await refuse(tunnel, "refused", told, "tell the server's owner: its log says more")
+            return
         if name is None:
             log.warning("refused certificate %s: not among the known clients", peer.fingerprint[:16])
             message = "this server does not know this client's certificate"
@@ -158,10 +165,11 @@ class Server:
         await session.run()
 
     def _name_of(self, peer: Peer) -> str | None:
-        if peer.fingerprint == LOOPBACK_CLIENT:
+        """The client's name in the list of now: whoever is taken out is not let in again."""
+        if self._options.certs is None:
             return LOOPBACK_CLIENT
         check_role(peer, "client")
-        return peer.fingerprint[:16] if self._known is None else self._known.get(peer.fingerprint)
+        return known_clients(self._options.certs).get(peer.fingerprint)
 
     async def _report_health(self, tunnel: Tunnel) -> None:
         await tunnel.send(
