@@ -70,14 +70,15 @@ class Places:
     @contextlib.contextmanager
     def _part_of(self, peer: Peer) -> Iterator[None]:
         limits = self._limits
-        holder, most = peer.fingerprint, limits.places_each
+        holder, most, setting = peer.fingerprint, limits.places_each, "--places-each"
         if not peer.certified:
-            holder, most = peer.address, math.ceil(limits.address_share * (limits.sessions + limits.queue))
+            all_places = limits.sessions + limits.queue
+            holder, most, setting = peer.address, math.ceil(limits.address_share * all_places), "--queue"
         if self._held[holder] >= most:
             raise Refused(
                 "busy",
                 f"this client already has {most} of the server's places, as many as one client may have",
-                "close another session, or ask the server's owner for more: privit serve --places-each",
+                f"close another session, or ask the server's owner for more: privit serve {setting}",
             )
         self._held[holder] += 1
         try:

@@ -103,17 +103,17 @@ class Server:
         options = self._options
         plan = load_plan(self._folder / "plan.safetensors").hash()
         state = options.state or state_folder() / f"server-{plan[:16]}"
-        self._log_handler = log_to(state / "server.log")
-        self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
-        self._ledger = QueryLedger(state / "queries.sqlite")
-        self._accepting = asyncio.ensure_future(self._gate.run())
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._gate.close)
+            undo.callback(_stop_log, log_to(state / "server.log"))
+            self._ledger = QueryLedger(state / "queries.sqlite")
+            undo.callback(self._ledger.close)
+            self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+            undo.push_async_callback(self._pool.close)
+            self._accepting = asyncio.ensure_future(self._gate.run())
+            undo.callback(self._accepting.cancel)
             self.description = await self._pool.fill()
-        except BaseException:
-            self._accepting.cancel()
-            await self._pool.close()
-            await self._gate.close()
-            raise
+            self._undo = undo.pop_all()
         self._ready.set()
         log.info(
             "serving plan %s with %s at port %d",
@@ -128,11 +128,7 @@ class Server:
         self._places.stop()
         self._accepting.cancel()
         await self._gate.close(self._options.limits.grace_seconds)
-        await self._pool.close()
-        self._ledger.close()
-        log.info("stopped")
-        logging.getLogger("privit").removeHandler(self._log_handler)
-        self._log_handler.close()
+        await self._undo.aclose()
 
     async def _on_connection(self, tunnel: Tunnel, peer: Peer, hello: dict[str, Any]) -> None:
         try:
@@ -183,3 +179,9 @@ class Server:
         )
         with contextlib.suppress(ConnectionFailed):
             await tunnel.receive(self._options.limits.hello_seconds)
+
+
+def _stop_log(handler: logging.Handler) -> None:
+    log.info("stopped")
+    logging.getLogger("privit").removeHandler(handler)
+    handler.close()

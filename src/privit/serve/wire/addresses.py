@@ -74,6 +74,11 @@ class LogFile(RotatingFileHandler):
             reason = getattr(sys.exception(), "strerror", None) or "the line could not be written"
             sys.stderr.write(f"{self.baseFilename}: {reason}\n")
 
+    def close(self) -> None:
+        """Closes the file; lines that a full disk did not take are lost."""
+        with contextlib.suppress(OSError):
+            super().close()
+
 
 def log_to(path: Path) -> logging.Handler:
     """Sends privit's log lines to a file, too."""

@@ -15,6 +15,7 @@ from typing import Any
 from privit.errors import ConnectionFailed
 
 LINGER_SECONDS = 2.0
+PROTOCOL_VERSION_ALERT = b"\x15\x03\x03\x00\x02\x02\x46"
 HINT = "use the folder that privit certs made for this party, from the CA that the other side knows"
 
 # What we found wrong with the other side's certificate, by OpenSSL's verify code.
@@ -52,7 +53,8 @@ class _Handshake(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            error.alert = self.outgoing.read()  # type: ignore[attr-defined]
+            # OpenSSL has no answer to bytes that are no TLS; a plain privit client understands this one.
+            error.alert = self.outgoing.read() or PROTOCOL_VERSION_ALERT  # type: ignore[attr-defined]
             raise
 
 
