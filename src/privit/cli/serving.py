@@ -21,6 +21,7 @@ def serve(
     certs: Path | None = None,
     sessions: int = 4,
     queue: int = 16,
+    places_each: int = 2,
     queries: int | None = None,
     helper: str | None = None,
 ) -> None:
@@ -34,13 +35,14 @@ def serve(
         certs: Folder made by `privit certs`, for mutual TLS.
         sessions: How many clients are served at the same time.
         queue: How many more may wait.
+        places_each: How many sessions and places in line one certificate may hold.
         queries: How many queries each client may make, kept over restarts.
         helper: HOST:PORT of the neutral third party, for aby3.
     """
     from privit.serve.parties.limits import Limits
     from privit.serve.parties.server import serve as run_server
 
-    limits = Limits(sessions=sessions, queue=queue, queries=queries)
+    limits = Limits(sessions=sessions, queue=queue, places_each=places_each, queries=queries)
     run_server(
         folder,
         port,

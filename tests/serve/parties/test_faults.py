@@ -19,6 +19,7 @@ from serving import Served, check_answers, children, digit_like
 
 from privit.errors import ConnectionFailed
 from privit.serve.engine.process import EngineDied
+from privit.serve.engine.socket_folder import SocketFolder
 from privit.serve.parties.client import Client, connect, health
 from privit.serve.wire.frames import HEADER, Kind, decode_message, encode_message, pack
 from privit.serve.wire.handshake import WIRE_VERSION
@@ -73,13 +74,14 @@ def test_a_killed_client_frees_its_place(served: Served) -> None:
     program = (
         "import sys; from pathlib import Path; from privit.serve.parties.client import connect\n"
         f"client = connect(Path({str(served.client_folder)!r}), {served.server.address!r})\n"
-        "print('open', flush=True)\n"
+        "print(client._engine.socket_of(0).parent, flush=True)\n"
         "import numpy as np\n"
         "while True: client.predict(np.zeros((8, 8), np.uint8))"
     )
     victim = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert victim.stdout is not None
-    assert victim.stdout.readline() == "open\n"
+    sockets = Path(victim.stdout.readline().strip())
+    assert sockets.is_dir()
     engines = children(victim.pid)
     victim.kill()
     victim.wait()
@@ -89,6 +91,8 @@ def test_a_killed_client_frees_its_place(served: Served) -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in engines):
         assert time.monotonic() < deadline, "the engine of a killed client lives on"
         time.sleep(0.05)
+    SocketFolder().remove()  # what the next start does
+    assert not sockets.exists()
 
 
 def test_a_killed_worker_is_told_to_its_client(served: Served) -> None:
@@ -173,8 +177,19 @@ def test_a_wire_format_of_another_version_is_refused(served: Served) -> None:
     assert message["code"] == "protocol"
 
 
-def test_forty_silent_connections_leave_room_for_a_good_one(served: Served) -> None:
-    silent = [open_raw(served) for _ in range(40)]
+def test_text_that_a_client_sends_is_not_logged(served: Served) -> None:
+    before = len(server_log(served))
+    fields = dict.fromkeys(("code", "message", "hint", "name", "value"), "my-own-words")
+    with open_raw(served) as sock:
+        sock.sendall(pack(Kind.CONTROL, 0, encode_message("error", **fields)))
+        read_all(sock)
+    wait_for_log(served, "the other side reported unknown", before)
+    for file in served.server.state.glob("*.log"):
+        assert "my-own-words" not in file.read_text()
+
+
+def test_a_hundred_silent_connections_leave_room_for_a_good_one(served: Served) -> None:
+    silent = [open_raw(served) for _ in range(100)]
     assert health(served.server.address)["protocol"] == "cheetah"
     for sock in silent:
         sock.close()

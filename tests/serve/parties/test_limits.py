@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from privit.errors import RequestError
+from privit.errors import RequestError, WorkError
 from privit.serve.parties.limits import Limits, QueryLedger
 from privit.serve.parties.places import Places, Refused
+from privit.serve.wire.tls import LOOPBACK_CLIENT, Peer
 
 
 def test_a_client_gets_its_queries_and_no_more_across_restarts(tmp_path: Path) -> None:
@@ -57,6 +58,34 @@ def test_only_the_owner_can_read_the_ledger(tmp_path: Path) -> None:
 def test_limits_that_make_no_sense_are_refused_together() -> None:
     with pytest.raises(RequestError, match="2 problems"):
         Limits(sessions=0, queries=-1)
+    with pytest.raises(RequestError, match="2 problems"):
+        Limits(places_each=0, address_share=1.5)
+
+
+def test_a_query_that_cannot_be_counted_on_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
+    ledger = QueryLedger(tmp_path / "queries.sqlite")
+    ledger._database.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(WorkError, match=r"queries\.sqlite cannot be used: database or disk is full") as error:
+        _fill(ledger)
+    assert "make room" in error.value.hint
+    ledger.close()
+
+
+def _fill(ledger: QueryLedger) -> None:
+    for number in range(10_000):
+        ledger.take(f"{number:0500}", None)
+
+
+def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match=r"cannot write to .*file: File exists"):
+        QueryLedger(tmp_path / "file" / "queries.sqlite")
+    (tmp_path / "queries.sqlite").mkdir()
+    with pytest.raises(WorkError, match="unable to open database file"):
+        QueryLedger(tmp_path / "queries.sqlite")
+
+
+PEER, OTHER = (Peer(LOOPBACK_CLIENT, "", address) for address in ("127.0.0.1", "127.0.0.2"))
 
 
 class Caller:
@@ -75,11 +104,11 @@ class Caller:
 
 def test_places_are_given_in_order_and_a_full_line_is_refused() -> None:
     async def run() -> None:
-        places, order = Places(Limits(sessions=1, queue=2)), []
+        places, order = Places(Limits(sessions=1, queue=2, address_share=1.0)), []
         leave = [asyncio.Event() for _ in range(3)]
 
         async def client(number: int) -> None:
-            async with places.place(Caller()):  # type: ignore[arg-type]
+            async with places.place(Caller(), PEER):  # type: ignore[arg-type]
                 order.append(number)
                 await leave[number].wait()
 
@@ -90,7 +119,7 @@ def test_places_are_given_in_order_and_a_full_line_is_refused() -> None:
         await asyncio.sleep(0.01)
         assert (places.running, places.waiting, order) == (1, 2, [0])
         with pytest.raises(Refused, match="all 1 sessions are taken and 2 clients wait"):
-            async with places.place(Caller()):  # type: ignore[arg-type]
+            async with places.place(Caller(), OTHER):  # type: ignore[arg-type]
                 pass
         for number in range(3):
             leave[number].set()
@@ -104,7 +133,7 @@ def test_places_are_given_in_order_and_a_full_line_is_refused() -> None:
 def test_a_client_that_stops_waiting_loses_nobody_a_place() -> None:
     async def run() -> None:
         places = Places(Limits(sessions=1, queue=4))
-        async with places.place(Caller()):  # type: ignore[arg-type]
+        async with places.place(Caller(), PEER):  # type: ignore[arg-type]
             waiting = [asyncio.ensure_future(_enter(places)) for _ in range(3)]
             await asyncio.sleep(0.01)
             waiting[0].cancel()
@@ -120,7 +149,7 @@ def test_a_client_that_stops_waiting_loses_nobody_a_place() -> None:
 def test_whoever_waits_is_sent_away_when_the_server_stops() -> None:
     async def run() -> None:
         places = Places(Limits(sessions=1, queue=4))
-        async with places.place(Caller()):  # type: ignore[arg-type]
+        async with places.place(Caller(), PEER):  # type: ignore[arg-type]
             waiting = asyncio.ensure_future(_enter(places))
             await asyncio.sleep(0.01)
             places.stop()
@@ -130,6 +159,39 @@ def test_whoever_waits_is_sent_away_when_the_server_stops() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("greedy", "modest", "most"),
+    [
+        (Peer("aa", "client", "192.0.2.1"), Peer("bb", "client", "192.0.2.1"), 2),
+        (PEER, OTHER, 6),
+    ],
+    ids=["certificate", "address"],
+)
+def test_one_client_cannot_hold_every_place(greedy: Peer, modest: Peer, most: int) -> None:
+    async def run() -> None:
+        places = Places(Limits(sessions=4, queue=4))
+        holding = [asyncio.ensure_future(_hold(places, greedy)) for _ in range(most)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(Refused, match=f"already has {most} of the server's places") as error:
+            await _hold(places, greedy)
+        assert error.value.code == "busy"
+        other = asyncio.ensure_future(_hold(places, modest))
+        await asyncio.sleep(0.01)
+        assert (places.running + places.waiting, other.done()) == (most + 1, False)
+        for task in (*holding, other):
+            task.cancel()
+        await asyncio.gather(*holding, other, return_exceptions=True)
+        assert (places.running, places.waiting) == (0, 0)
+        await asyncio.wait_for(_enter(places), 5)  # and what was given back can be had again
+
+    asyncio.run(run())
+
+
+async def _hold(places: Places, peer: Peer) -> None:
+    async with places.place(Caller(), peer):  # type: ignore[arg-type]
+        await asyncio.Event().wait()
+
+
 async def _enter(places: Places) -> None:
-    async with places.place(Caller()):  # type: ignore[arg-type]
+    async with places.place(Caller(), PEER):  # type: ignore[arg-type]
         pass

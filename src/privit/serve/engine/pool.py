@@ -17,6 +17,8 @@ class EnginePool:
     def __init__(self, folder: Path, protocol: str, role: str, log_file: Path):
         self._folder, self._protocol, self._role, self._log_file = folder, protocol, role, log_file
         self._spare: asyncio.Task[EngineProcess] | None = None
+        self._returned: list[EngineProcess] = []
+        self._closed = False
         self.description: dict[str, str] = {}
 
     async def fill(self) -> dict[str, str]:
@@ -28,11 +30,16 @@ class EnginePool:
 
     def refill(self) -> None:
         """Begins to prepare a worker if none is in reserve."""
-        if self._spare is None:
+        if self._spare is None and not self._returned:
             self._spare = asyncio.ensure_future(self._start())
 
     async def take(self) -> EngineProcess:
-        """A prepared worker, from the reserve if there is one; the caller stops it."""
+        """A prepared worker, from the reserve if there is one; the caller stops it or gives it back."""
+        while self._returned:
+            engine = self._returned.pop()
+            if engine.alive:
+                return engine
+            await engine.stop()
         spare, self._spare = self._spare, None
         if spare is not None:
             try:
@@ -51,8 +58,22 @@ class EnginePool:
             raise WorkError("the artifact was changed while it was being served", "start the server again")
         return engine
 
+    async def give_back(self, engine: EngineProcess) -> None:
+        """Takes a worker back that was never opened; it is the next one's.
+
+        A new worker is only started where none is left: there are never more than sessions, and one.
+        """
+        if self._closed or not engine.alive:
+            await engine.stop()
+        else:
+            engine.move()
+            self._returned.append(engine)
+
     async def close(self) -> None:
-        """Ends the worker in reserve."""
+        """Ends the workers in reserve."""
+        self._closed = True
+        for engine in self._returned:
+            await engine.stop()
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.cancel()

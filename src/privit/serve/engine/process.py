@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ import numpy as np
 
 import privit.errors
 from privit.errors import PrivitError, WorkError
+from privit.serve.engine.socket_folder import SUFFIX, SocketFolder
+from privit.serve.wire.addresses import keeping
 from privit.serve.wire.frames import Kind, pack, read_frame
 
 LOCAL_KINDS = frozenset({Kind.CONTROL, Kind.BLOB})
@@ -36,15 +36,17 @@ class EngineProcess:
         self._process, self._sock = process, sock
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.log_file = log_file
-        self.folder = Path(tempfile.mkdtemp(prefix="privit-"))  # mode 0700: the engine's sockets live here
+        self._folder = SocketFolder()
         self.description: dict[str, str] = {}
 
     @classmethod
     async def start(cls, folder: Path, protocol: str, role: str, log_file: Path) -> EngineProcess:
         """A process that has compiled the program; its output goes to `log_file`."""
         ours, theirs = socket.socketpair()
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        with theirs, os.fdopen(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as log:
+        with keeping(log_file.parent):
+            log_file.parent.mkdir(parents=True, exist_ok=True)
+            output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with theirs, os.fdopen(output, "wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "privit.serve.engine.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -81,7 +83,12 @@ class EngineProcess:
 
     def socket_of(self, rank: int) -> Path:
         """The socket at which this side's engine finds the party of that rank, itself included."""
-        return self.folder / f"{rank}.sock"
+        return self._folder.path / f"{rank}{SUFFIX}"
+
+    def move(self) -> None:
+        """Gives a worker that was not opened yet another folder: who knew the old one cannot reach it."""
+        self._folder.remove()
+        self._folder = SocketFolder()
 
     async def open(self, parties: int, session: str, patience_seconds: float) -> float:
         """Links the engine to the other parties and sets it up; the seconds that took."""
@@ -132,7 +139,7 @@ class EngineProcess:
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._folder.remove()
 
     def _death(self) -> EngineDied:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -15,13 +15,13 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privit.errors import PrivitError
+from privit.serve.wire.addresses import raised_at
 from privit.serve.wire.frames import Kind, pack, read_frame_blocking
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
@@ -81,9 +81,7 @@ class Worker:
             failure = {"class": "WorkError", "message": "the engine failed", "hint": ""}
         except Exception as error:
             # Messages of other exceptions may quote values; the log gets the places only.
-            frames = reversed(traceback.extract_tb(error.__traceback__))
-            places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
-            logging.error("%s at %s", type(error).__name__, places)
+            logging.error("%s", raised_at(error))
             failure = {"class": "WorkError", "message": "the engine failed", "hint": ""}
         self._reply({"event": "failed", "failure": failure}, None)
         return False

@@ -18,6 +18,7 @@ from privit.serve.parties.limits import Limits
 from privit.serve.wire import handshake
 from privit.serve.wire.addresses import log_to, part_of, state_folder
 from privit.serve.wire.dial import dial
+from privit.serve.wire.frames import log_reason
 from privit.serve.wire.gate import Gate, refuse
 from privit.serve.wire.tls import Peer, check_role
 from privit.serve.wire.tunnel import Tunnel
@@ -176,7 +177,7 @@ class Helper:
             for tunnel in tunnels.values():
                 await refuse(tunnel, "engine", "the helper's engine stopped during this session", "try again")
         except (ConnectionFailed, PrivitError) as error:
-            log.info("a session ended: %s", error.message)
+            log.info("a session ended: %s", log_reason(error))
         finally:
             await engine.stop()
 

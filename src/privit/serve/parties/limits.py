@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from privit.errors import config_error
+from privit.errors import WorkError, config_error
+from privit.serve.wire.addresses import keeping
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,11 @@ class Limits:
     Attributes:
         sessions: how many clients are served at once, one worker process each.
         queue: how many more may wait for a place.
+        places_each: how many sessions and places in line one certificate may hold.
+        address_share: the share of all places that one address may hold where there are no certificates.
         queries: how many queries one certificate may ever ask.
         hello_seconds: how long a new connection may say nothing.
+        open_seconds: how long a client may take from its welcome to its engine's first connection.
         setup_seconds: how long compile, key exchange and OT may take.
         idle_seconds: how long an open session may ask nothing.
         query_seconds: how long one query may take.
@@ -26,8 +32,11 @@ class Limits:
 
     sessions: int = 4
     queue: int = 16
+    places_each: int = 2
+    address_share: float = 0.75
     queries: int | None = None
     hello_seconds: float = 10.0
+    open_seconds: float = 30.0
     setup_seconds: float = 300.0
     idle_seconds: float = 600.0
     query_seconds: float = 3600.0
@@ -41,6 +50,10 @@ class Limits:
         ]
         if self.sessions < 1:
             problems.append("sessions is below 1: nobody could be served")
+        if self.places_each < 1:
+            problems.append("places_each is below 1: nobody could be served")
+        if not 0 < self.address_share <= 1:
+            problems.append(f"address_share is {self.address_share}, not a share above 0 and up to 1")
         if problems:
             raise config_error(problems)
 
@@ -52,17 +65,20 @@ class QueryLedger:
     """
 
     def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=10)
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS asked (client TEXT PRIMARY KEY, queries INTEGER NOT NULL)"
-        )
-        path.chmod(0o600)
+        self._path = path
+        with keeping(path.parent), self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=10)
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS asked (client TEXT PRIMARY KEY, queries INTEGER NOT NULL)"
+            )
+            path.chmod(0o600)
 
     def asked(self, client: str) -> int:
         """Queries so far."""
-        row = self._database.execute("SELECT queries FROM asked WHERE client = ?", (client,)).fetchone()
+        with self._writing():
+            row = self._database.execute("SELECT queries FROM asked WHERE client = ?", (client,)).fetchone()
         return int(row[0]) if row else 0
 
     def take(self, client: str, limit: int | None) -> int | None:
@@ -70,11 +86,12 @@ class QueryLedger:
         if limit == 0:
             return None
         # One statement, so that two sessions of one client cannot share the last query.
-        row = self._database.execute(
-            "INSERT INTO asked VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET queries = queries + 1 "
-            "WHERE ? IS NULL OR queries < ? RETURNING queries",
-            (client, limit, limit),
-        ).fetchone()
+        with self._writing():
+            row = self._database.execute(
+                "INSERT INTO asked VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET queries = queries + 1 "
+                "WHERE ? IS NULL OR queries < ? RETURNING queries",
+                (client, limit, limit),
+            ).fetchone()
         if row is None:
             return None
         return -1 if limit is None else limit - int(row[0])
@@ -82,3 +99,14 @@ class QueryLedger:
     def close(self) -> None:
         """Closes the file."""
         self._database.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A query that cannot be counted is not answered."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise WorkError(
+                f"the ledger of queries {self._path} cannot be used: {error}",
+                "make room or permission there, or choose another place with XDG_STATE_HOME",
+            ) from error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+import math
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from privit.errors import PrivitError
 from privit.serve.parties.limits import Limits
+from privit.serve.wire.tls import Peer
 from privit.serve.wire.tunnel import Tunnel
 
 Result = TypeVar("Result")
@@ -24,12 +26,18 @@ class Refused(PrivitError):
 
 
 class Places:
-    """First come, first served; whoever waits is told so and may go away at any time."""
+    """First come, first served; whoever waits is told so and may go away at any time.
+
+    Nobody holds more than its part: a certificate `places_each`, and where there are none an address its
+    share of all places. On loopback that share only stops a program that runs away: whoever can reach
+    the port there can have many addresses.
+    """
 
     def __init__(self, limits: Limits):
         self._limits = limits
         self._free = limits.sessions
         self._line: deque[asyncio.Future[None]] = deque()
+        self._held: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
     @property
@@ -47,16 +55,37 @@ class Places:
         self._stopping.set()
 
     @contextlib.asynccontextmanager
-    async def place(self, tunnel: Tunnel) -> AsyncIterator[None]:
+    async def place(self, tunnel: Tunnel, peer: Peer) -> AsyncIterator[None]:
         """A place for the time of the `with`, after waiting in line if all are taken."""
-        if self._free:
-            self._free -= 1
-        else:
-            await self._wait(tunnel)
+        with self._part_of(peer):
+            if self._free:
+                self._free -= 1
+            else:
+                await self._wait(tunnel)
+            try:
+                yield
+            finally:
+                self._leave()
+
+    @contextlib.contextmanager
+    def _part_of(self, peer: Peer) -> Iterator[None]:
+        limits = self._limits
+        holder, most, setting = peer.fingerprint, limits.places_each, "--places-each"
+        if not peer.certified:
+            all_places = limits.sessions + limits.queue
+            holder, most, setting = peer.address, math.ceil(limits.address_share * all_places), "--queue"
+        if self._held[holder] >= most:
+            raise Refused(
+                "busy",
+                f"this client already has {most} of the server's places, as many as one client may have",
+                f"close another session, or ask the server's owner for more: privit serve {setting}",
+            )
+        self._held[holder] += 1
         try:
             yield
         finally:
-            self._leave()
+            self._held[holder] -= 1
+            self._held += Counter()  # drops whoever holds nothing
 
     async def unless_stopping(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of `work`, or a refusal if the server is told to stop before."""

@@ -90,7 +90,8 @@ class Server:
         self._protocol = check_protocol(options.protocol, options.helper)
         self._folder = part_of(options.folder, "server")
         self._places = Places(options.limits)
-        self._known = known_clients(options.certs)
+        if options.certs is not None:
+            known_clients(options.certs)  # without the list nobody could connect: say so now
         self._gate = Gate(
             options.host, options.port, options.certs, options.limits.hello_seconds, self._on_connection
         )
@@ -102,17 +103,17 @@ class Server:
         options = self._options
         plan = load_plan(self._folder / "plan.safetensors").hash()
         state = options.state or state_folder() / f"server-{plan[:16]}"
-        self._log_handler = log_to(state / "server.log")
-        self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
-        self._accepting = asyncio.ensure_future(self._gate.run())
-        try:
-            self.description = await self._pool.fill()
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._gate.close)
+            undo.callback(_stop_log, log_to(state / "server.log"))
             self._ledger = QueryLedger(state / "queries.sqlite")
-        except BaseException:
-            self._accepting.cancel()
-            await self._pool.close()
-            await self._gate.close()
-            raise
+            undo.callback(self._ledger.close)
+            self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+            undo.push_async_callback(self._pool.close)
+            self._accepting = asyncio.ensure_future(self._gate.run())
+            undo.callback(self._accepting.cancel)
+            self.description = await self._pool.fill()
+            self._undo = undo.pop_all()
         self._ready.set()
         log.info(
             "serving plan %s with %s at port %d",
@@ -127,14 +128,16 @@ class Server:
         self._places.stop()
         self._accepting.cancel()
         await self._gate.close(self._options.limits.grace_seconds)
-        await self._pool.close()
-        self._ledger.close()
-        log.info("stopped")
-        logging.getLogger("privit").removeHandler(self._log_handler)
-        self._log_handler.close()
+        await self._undo.aclose()
 
     async def _on_connection(self, tunnel: Tunnel, peer: Peer, hello: dict[str, Any]) -> None:
-        name = self._name_of(peer)
+        try:
+            name = self._name_of(peer)
+        except RequestError as error:
+            log.error("refused certificate %s: %s", peer.fingerprint[:16], error.message)
+            told = "this server cannot read its list of clients, and takes nobody until it can"
+            await refuse(tunnel, "refused", told, "tell the server's owner: its log says more")
+            return
         if name is None:
             log.warning("refused certificate %s: not among the known clients", peer.fingerprint[:16])
             message = "this server does not know this client's certificate"
@@ -158,10 +161,11 @@ class Server:
         await session.run()
 
     def _name_of(self, peer: Peer) -> str | None:
-        if peer.fingerprint == LOOPBACK_CLIENT:
+        """The client's name in the list of now: whoever is taken out is not let in again."""
+        if self._options.certs is None:
             return LOOPBACK_CLIENT
         check_role(peer, "client")
-        return peer.fingerprint[:16] if self._known is None else self._known.get(peer.fingerprint)
+        return known_clients(self._options.certs).get(peer.fingerprint)
 
     async def _report_health(self, tunnel: Tunnel) -> None:
         await tunnel.send(
@@ -175,3 +179,9 @@ class Server:
         )
         with contextlib.suppress(ConnectionFailed):
             await tunnel.receive(self._options.limits.hello_seconds)
+
+
+def _stop_log(handler: logging.Handler) -> None:
+    log.info("stopped")
+    logging.getLogger("privit").removeHandler(handler)
+    handler.close()

@@ -54,7 +54,7 @@ class Session:
         """Serves until the client leaves; every other end is logged and, where possible, told to it."""
         try:
             self._check_queries_left()
-            async with self.places.place(self.tunnel):
+            async with self.places.place(self.tunnel, self.peer):
                 await self._serve()
         except Refused as error:
             await self._end(logging.INFO, error.message, error.code, error.message, error.hint)
@@ -97,11 +97,13 @@ class Session:
     async def _serve(self) -> None:
         # Not guarded: a worker that is being prepared goes to the next client if this one leaves.
         engine = await self.pool.take()
-        helper = None
+        helper, called = None, False
         try:
             token = secrets.token_hex(16)
             await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
             await self.tunnel.attach(engine.socket_of(SERVER), engine.socket_of(CLIENT))
+            await self._wait_for_engine()
+            called = True
             if self.options.helper is not None:
                 helper = await join_helper(self.options.helper, self.options.certs, token, SERVER, engine)
             limits = self.options.limits
@@ -124,7 +126,16 @@ class Session:
         finally:
             if helper is not None:
                 await helper.close()
-            await engine.stop()
+            # Compiling takes long: a client that never began leaves the worker to the next one.
+            await (engine.stop() if called else self.pool.give_back(engine))
+
+    async def _wait_for_engine(self) -> None:
+        """Until the client's engine reaches for ours, which a good client's does at once."""
+        seconds = self.options.limits.open_seconds
+        try:
+            await self.tunnel.guard(self.tunnel.called.wait(), seconds)
+        except SilentPeer:
+            raise SilentPeer(f"no engine connection within {seconds:g} seconds of the welcome") from None
 
     async def _answer(self, engine: EngineProcess) -> int:
         """How many queries were answered before the client said goodbye."""

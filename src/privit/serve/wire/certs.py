@@ -35,7 +35,7 @@ def make_certs(
     """Writes the folders above and gives the folder of each party.
 
     A second call in the same folder keeps the CA and the certificates that are there and adds what is
-    missing, so that a client can be added later; the server reads clients.json at its next start.
+    missing, so that a client can be added later; the server reads clients.json at every connection.
 
     Args:
         server_names: DNS names or IP addresses under which clients reach the server.
@@ -55,7 +55,10 @@ def make_certs(
     known = folder / "server" / CLIENTS_FILE
     listed = json.loads(known.read_text()) if known.is_file() else {}
     listed |= {name: fingerprint((folder / name / "cert.pem").read_bytes()) for name in clients}
-    known.write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
+    # In one step: a server that runs must not find half a list.
+    partial = known.with_suffix(".partial")
+    partial.write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
+    partial.replace(known)
     return {name: folder / name for name in ("ca", *parties)}
 
 
@@ -66,6 +69,12 @@ def fingerprint(certificate: bytes) -> str:
         x509.load_pem_x509_certificate(certificate) if pem else x509.load_der_x509_certificate(certificate)
     )
     return loaded.fingerprint(hashes.SHA256()).hex()
+
+
+def valid_between(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when to when a certificate (PEM) is valid."""
+    loaded = x509.load_pem_x509_certificate(certificate)
+    return loaded.not_valid_before_utc, loaded.not_valid_after_utc
 
 
 def role_of(certificate: bytes) -> str:

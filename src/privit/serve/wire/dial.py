@@ -8,6 +8,7 @@ from pathlib import Path
 
 from privit.cost.network import Network
 from privit.errors import ConnectionFailed
+from privit.serve.wire import refusals
 from privit.serve.wire.addresses import parse_address
 from privit.serve.wire.frames import DATA_LIMIT
 from privit.serve.wire.gate import keep_alive
@@ -27,7 +28,7 @@ async def dial(
         )
     except ssl.SSLCertVerificationError as error:
         raise ConnectionFailed(
-            f"the {role} at {address} could not prove who it is: {error.verify_message}",
+            f"the {role} at {address} could not prove who it is: {refusals.found(error)}",
             "is this the right address, and are both folders from the same privit certs?",
         ) from error
     except ssl.SSLError as error:
@@ -35,7 +36,12 @@ async def dial(
             f"no TLS connection with {address}: {error.reason or 'handshake failed'}",
             f"start both sides with --certs, or neither on loopback ({type(error).__name__})",
         ) from error
-    except (OSError, TimeoutError) as error:
+    except ConnectionResetError as error:
+        raise ConnectionFailed(
+            f"{address} broke off before the {role} had answered",
+            "start both sides with --certs, or neither on loopback",
+        ) from error
+    except (OSError, TimeoutError, UnicodeError) as error:
         raise ConnectionFailed(
             f"nobody answers at {address}: {getattr(error, 'strerror', None) or 'no answer in time'}",
             f"is the {role} running there?",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from privit.errors import ConnectionFailed
+from privit.errors import ConnectionFailed, PrivitError
 
 HEADER = struct.Struct(">BII")
 CONTROL_LIMIT = 64 << 10
@@ -40,6 +40,7 @@ LIMITS = {
     Kind.CLOSE: 0,
     Kind.BLOB: BLOB_LIMIT,
 }
+_TLS_RECORDS = frozenset({0x15, 0x16})
 WIRE_KINDS = frozenset({Kind.CONTROL, Kind.OPEN, Kind.DATA, Kind.CLOSE})
 
 # The messages that may cross the wire: type -> field -> Python type. Everything else is refused.
@@ -72,12 +73,20 @@ class FrameError(ConnectionFailed):
 
 
 class RemoteError(ConnectionFailed):
-    """What the other side reported; `code` is one of CODES, `name` and `value` say what differs."""
+    """What the other side reported; `code` is one of CODES, `name` and `value` say what differs.
+
+    Its words are for the user of a client, who chose the server. A log takes `log_reason`.
+    """
 
     def __init__(self, message: dict[str, Any]):
         super().__init__(_printable(message["message"]), _printable(message["hint"]))
         self.code = message["code"] if message["code"] in CODES else "unknown"
         self.name, self.value = _printable(message["name"]), _printable(message["value"])
+
+
+def log_reason(error: PrivitError) -> str:
+    """What a log may say of an error: our own words, or the code of what the other side reported."""
+    return f"the other side reported {error.code}" if isinstance(error, RemoteError) else error.message
 
 
 CODES = frozenset({"mismatch", "busy", "limit", "refused", "shutdown", "engine", "timeout", "protocol"})
@@ -106,13 +115,22 @@ def pack(kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
     return HEADER.pack(kind, channel, len(payload)) + payload
 
 
+def _not_a_frame(start: bytes) -> FrameError:
+    """Names what most often comes instead of a frame: TLS, where only one side has certificates."""
+    if start[1:2] == b"\x03" and start[0] in _TLS_RECORDS:
+        return FrameError(
+            "the other side speaks TLS, this side does not", "give both sides --certs, or neither"
+        )
+    return FrameError(
+        "the other side sent bytes that are not privit's", "is this the port of a privit server?"
+    )
+
+
 def check_header(header: bytes, allowed: frozenset[Kind] = WIRE_KINDS) -> tuple[Kind, int, int]:
     """Kind, channel and length from nine bytes; refuses what cannot be a frame before reading on."""
     number, channel, length = HEADER.unpack(header)
     if number not in allowed or length > LIMITS[Kind(number)]:
-        raise FrameError(
-            "the other side sent bytes that are not privit's", "is this the port of a privit server?"
-        )
+        raise _not_a_frame(header)
     return Kind(number), channel, length
 
 
@@ -121,6 +139,8 @@ async def read_frame(reader: asyncio.StreamReader, allowed: frozenset[Kind] = WI
     try:
         header = await reader.readexactly(HEADER.size)
     except asyncio.IncompleteReadError as error:
+        if error.partial and error.partial[0] not in allowed:
+            raise _not_a_frame(error.partial) from None
         if error.partial:
             raise FrameError("the connection ended in the middle of a frame") from None
         return None

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from privit.errors import ConnectionFailed, RequestError
-from privit.serve.wire.frames import DATA_LIMIT
+from privit.serve.wire import refusals
+from privit.serve.wire.addresses import raised_at
+from privit.serve.wire.frames import DATA_LIMIT, log_reason
 from privit.serve.wire.handshake import WIRE_VERSION
 from privit.serve.wire.tls import Peer, peer_of, server_context
 from privit.serve.wire.tunnel import Tunnel
 
 log = logging.getLogger("privit.serve")
 UNGREETED_LIMIT = 64
-"""Connections that have not said hello yet; more are closed at once: silence cannot fill the server."""
+"""Connections that have not said hello yet. One more ends the oldest of the address that has the most."""
 
 Handler = Callable[[Tunnel, Peer, dict[str, Any]], Awaitable[None]]
 
@@ -32,7 +36,7 @@ class Gate:
         self._listener = _listen(host, port)
         self._hello_seconds, self._handler = hello_seconds, handler
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ungreeted = 0
+        self._ungreeted: dict[asyncio.Task[None], str] = {}  # oldest first
         self.port = int(self._listener.getsockname()[1])
 
     async def run(self) -> None:
@@ -49,6 +53,23 @@ class Gate:
             task = asyncio.ensure_future(self._greet(connection, str(address[0])))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            self._ungreeted[task] = _network_of(str(address[0]))
+            task.add_done_callback(self._greeted)
+            # A connection that is already there does not suspend `sock_accept`: let the others go on.
+            await asyncio.sleep(0)
+            self._make_room()
+
+    def _greeted(self, task: asyncio.Task[None]) -> None:
+        self._ungreeted.pop(task, None)
+
+    def _make_room(self) -> None:
+        """Whoever opens many silent connections loses its own, and nobody else's."""
+        while len(self._ungreeted) > UNGREETED_LIMIT:
+            ((network, count),) = Counter(self._ungreeted.values()).most_common(1)
+            oldest = next(task for task, found in self._ungreeted.items() if found == network)
+            del self._ungreeted[oldest]
+            log.warning("a silent connection from %s ended: the oldest of %d there", network, count)
+            oldest.cancel()
 
     async def close(self, grace_seconds: float = 0.0) -> None:
         """Stops listening, gives running connections `grace_seconds` and then ends them."""
@@ -60,11 +81,8 @@ class Gate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _greet(self, connection: socket.socket, address: str) -> None:
-        if self._ungreeted >= UNGREETED_LIMIT:
-            connection.close()
-            return
-        self._ungreeted += 1
-        greeted = False
+        current = asyncio.current_task()
+        assert current is not None
         tunnel = None
         try:
             reader, writer = await self._streams(connection)
@@ -75,17 +93,14 @@ class Gate:
             if hello["type"] != "hello" or hello["version"] != WIRE_VERSION:
                 await refuse(tunnel, "protocol", "this server speaks another version of privit's wire format")
                 return
-            self._ungreeted -= 1
-            greeted = True
+            self._greeted(current)
             await self._handler(tunnel, peer, hello)
-        except (ssl.SSLError, ConnectionFailed, OSError) as error:
-            reason = error.message if isinstance(error, ConnectionFailed) else _tls_reason(error)
+        except (ConnectionFailed, OSError) as error:
+            reason = log_reason(error) if isinstance(error, ConnectionFailed) else refusals.reason(error)
             log.warning("connection from %s ended: %s", address, reason)
-        except Exception:
-            log.exception("a connection handler failed")
+        except Exception as error:
+            log.error("a connection handler failed: %s", raised_at(error))
         finally:
-            if not greeted:
-                self._ungreeted -= 1
             if tunnel is not None:
                 await tunnel.close()
             else:
@@ -98,9 +113,16 @@ class Gate:
         reader = asyncio.StreamReader(limit=DATA_LIMIT)
         protocol = asyncio.StreamReaderProtocol(reader)
         timeout = {"ssl_handshake_timeout": self._hello_seconds} if self._tls else {}
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, connection, ssl=self._tls, **timeout
-        )
+        spare = connection.dup()
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls, **timeout
+            )
+        except ssl.SSLError as error:
+            await refusals.tell(spare, error)
+            raise
+        finally:
+            spare.close()
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
@@ -122,18 +144,25 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 65536:
+        raise RequestError(f"{port} is not a port", "choose one from 1 to 65535 with --port, or 0 for any")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host.strip("[]"), port), family=family, backlog=128)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "not the name of a host"
         raise RequestError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", "choose another port with --port"
+            f"cannot listen on {host}:{port}: {why}", "choose another port with --port, or --host"
         ) from error
     listener.setblocking(False)
     return listener
 
 
-def _tls_reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"TLS refused it ({error.reason or type(error).__name__})"
-    return f"the connection broke ({type(error).__name__})"
+def _network_of(address: str) -> str:
+    """The address, or for IPv6 the 64 bits that one machine cannot choose freely."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    if found.version == 4 or found.is_loopback:
+        return str(found)
+    return str(ipaddress.ip_network((found, 64), strict=False))

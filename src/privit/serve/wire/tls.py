@@ -7,10 +7,12 @@ import ipaddress
 import json
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from privit.errors import ConnectionFailed, RequestError
-from privit.serve.wire.certs import CLIENTS_FILE, fingerprint, role_of
+from privit.serve.wire.certs import CLIENTS_FILE, fingerprint, role_of, valid_between
+from privit.serve.wire.refusals import Context
 
 LOOPBACK_CLIENT = "loopback"
 """Who a client without a certificate is; possible on loopback only."""
@@ -18,10 +20,16 @@ LOOPBACK_CLIENT = "loopback"
 
 @dataclass(frozen=True)
 class Peer:
-    """The other end of a connection, as its certificate says."""
+    """The other end of a connection: what its certificate says, and its network address."""
 
     fingerprint: str
     role: str
+    address: str = ""
+
+    @property
+    def certified(self) -> bool:
+        """Whether it has shown a certificate."""
+        return self.fingerprint != LOOPBACK_CLIENT
 
 
 def is_loopback(host: str) -> bool:
@@ -39,7 +47,7 @@ def server_context(host: str, certs: Path | None) -> ssl.SSLContext | None:
     if not _wanted(host, certs):
         return None
     assert certs is not None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     _load(context, certs)
     return context
@@ -50,7 +58,7 @@ def client_context(host: str, certs: Path | None) -> ssl.SSLContext | None:
     if not _wanted(host, certs):
         return None
     assert certs is not None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = Context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = True
     context.verify_mode = ssl.CERT_REQUIRED
     _load(context, certs)
@@ -59,33 +67,34 @@ def client_context(host: str, certs: Path | None) -> ssl.SSLContext | None:
 
 def peer_of(writer: asyncio.StreamWriter) -> Peer:
     """Who is at the other end of an established connection."""
-    tls = writer.get_extra_info("ssl_object")
+    tls, address = writer.get_extra_info("ssl_object"), str(writer.get_extra_info("peername")[0])
     if tls is None:
-        return Peer(LOOPBACK_CLIENT, "")
+        return Peer(LOOPBACK_CLIENT, "", address)
     der = tls.getpeercert(binary_form=True)
     assert der is not None
-    return Peer(fingerprint(der), role_of(der))
+    return Peer(fingerprint(der), role_of(der), address)
 
 
 def check_role(peer: Peer, *roles: str) -> None:
     """Refuses a certificate of our CA that was made for another role."""
-    if peer.fingerprint != LOOPBACK_CLIENT and peer.role not in roles:
+    if peer.certified and peer.role not in roles:
         raise ConnectionFailed(
             f"the other side shows a certificate for role {peer.role or 'none'}, not {' or '.join(roles)}",
             "use the folder that privit certs made for this party",
         )
 
 
-def known_clients(certs: Path | None) -> dict[str, str] | None:
-    """Fingerprint to name of the clients that may connect, or None where any of the CA may."""
-    path = certs / CLIENTS_FILE if certs is not None else None
-    if path is None or not path.is_file():
-        return None
+def known_clients(certs: Path) -> dict[str, str]:
+    """Fingerprint to name of the clients that may connect; without the list, nobody may."""
+    path = certs / CLIENTS_FILE
+    hint = "it lists who may connect: make it again with privit certs, or restore it"
     try:
         listed = json.loads(path.read_text())
         return {str(value): str(name) for name, value in listed.items()}
+    except OSError as error:
+        raise RequestError(f"the list of clients {path} cannot be read: {error.strerror}", hint) from error
     except (ValueError, AttributeError) as error:
-        raise RequestError(f"{path} is not a JSON object of names and fingerprints") from error
+        raise RequestError(f"{path} is not a JSON object of names and fingerprints", hint) from error
 
 
 def _wanted(host: str, certs: Path | None) -> bool:
@@ -111,3 +120,19 @@ def _load(context: ssl.SSLContext, certs: Path) -> None:
         raise RequestError(
             f"the certificates in {certs} cannot be used", "make them again: privit certs"
         ) from error
+    _check_dates(certs)
+
+
+def _check_dates(certs: Path) -> None:
+    """Says here what the other side could only answer with an alert."""
+    (start, end), now = valid_between((certs / "cert.pem").read_bytes()), datetime.now(UTC)
+    if now > end:
+        raise RequestError(
+            f"the certificate in {certs} has expired: it was valid until {end:%Y-%m-%d %H:%M} UTC",
+            "remove that folder and make it again: privit certs",
+        )
+    if now < start:
+        raise RequestError(
+            f"the certificate in {certs} is not valid yet: it begins on {start:%Y-%m-%d %H:%M} UTC",
+            "is the clock of this machine right?",
+        )

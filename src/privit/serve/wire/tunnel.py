@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from privit.cost.network import Network
 from privit.errors import ConnectionFailed
+from privit.serve.wire import refusals
 from privit.serve.wire.frames import (
     DATA_LIMIT,
     Frame,
@@ -80,6 +81,7 @@ class Tunnel:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: ConnectionFailed | None = None
         self._broken = asyncio.Event()
+        self.called = asyncio.Event()  # the other party's engine has wanted to reach ours
 
     def start(self) -> None:
         """Begins to read frames; must be called inside the event loop."""
@@ -196,7 +198,7 @@ class Tunnel:
         except ConnectionFailed as error:
             failure = error
         except OSError as error:
-            failure = ConnectionFailed(f"the connection broke: {error.strerror or type(error).__name__}")
+            failure = refusals.broken(error)
         self._fail(failure)
 
     async def _handle(self, data: bytes) -> None:
@@ -245,6 +247,7 @@ class Tunnel:
             raise FrameError("the other side opened an engine connection where none was expected")
         if len(self._channels) >= CHANNEL_LIMIT:
             raise FrameError(f"the other side opened more than {CHANNEL_LIMIT} engine connections")
+        self.called.set()
         reader, writer = await _connect_engine(self._engine_socket)
         self._channels[number] = _Channel(False, writer)
         self._spawn(self._forward(number, reader))
