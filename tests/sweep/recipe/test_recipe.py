@@ -14,10 +14,10 @@ from privit.cli import main
 from privit.errors import RequestError
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS
-from privit.sweep.recipe import read_recipe
-from privit.sweep.tasks import Grid
+from privit.sweep.recipe.recipe import read_recipe
+from privit.sweep.run.tasks import Grid
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 
 

@@ -20,9 +20,11 @@ from privit.cost.network import network
 from privit.cost.spu.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
-from privit.sweep.fronts import check_lines, own_methods, read_front
 from privit.sweep.methods import METHODS, Method, merged
-from privit.sweep.recipe import (
+from privit.sweep.recipe.budgets import check_lines, own_methods, read_front
+from privit.sweep.recipe.keys import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
+from privit.sweep.recipe.model_and_data import check_data, known_spec
+from privit.sweep.recipe.recipe import (
     SHOWS,
     Experiment,
     Recipe,
@@ -31,8 +33,6 @@ from privit.sweep.recipe import (
     read_toml,
     recipe_name,
 )
-from privit.sweep.subject import check_data, known_spec
-from privit.sweep.tables import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
 
 _STAGES: Mapping[str, type[TrainConfig]] = {
     "teacher": TeacherConfig,

@@ -13,7 +13,7 @@ from privit.plan import uniform_plan
 from privit.presets import Preset
 from privit.spec import KINDS, Granularity, Spec
 from privit.sweep.methods import PLANNED, Method
-from privit.sweep.tables import COST_BUDGETS, SITE_BUDGETS, Table
+from privit.sweep.recipe.keys import COST_BUDGETS, SITE_BUDGETS, Table
 
 TEACHERS = ("gelu", "relu", "softmax")
 """Exact operators with which a teacher still predicts, so that what a site is worth can be measured in it."""

@@ -10,8 +10,8 @@ from typing import Any
 from privit.config import to_json
 from privit.runs import read_json, write_text
 from privit.sweep.methods import Method
-from privit.sweep.recipe import Experiment, Recipe, Setting
-from privit.sweep.tasks import Cell
+from privit.sweep.recipe.recipe import Experiment, Recipe, Setting
+from privit.sweep.run.tasks import Cell
 
 FORMAT = 1
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from privit.errors import PrivitError, RequestError
-from privit.sweep.index import result_of, write_cell, write_index
-from privit.sweep.recipe import Recipe
-from privit.sweep.subject import check_reachable
-from privit.sweep.tasks import Cell, Grid, Task
-from privit.sweep.work import run_task
+from privit.sweep.recipe.model_and_data import check_reachable
+from privit.sweep.recipe.recipe import Recipe
+from privit.sweep.run.index import result_of, write_cell, write_index
+from privit.sweep.run.stages import run_task
+from privit.sweep.run.tasks import Cell, Grid, Task
 
 Tell = Callable[[str], None]
 

@@ -104,7 +104,7 @@ class Recipe:
 
 def read_recipe(file: Path) -> Recipe:
     """The recipe in a TOML file; every problem in it, and in the recipes it includes, comes in one error."""
-    from privit.sweep.checking import parse_recipe
+    from privit.sweep.recipe.reading import parse_recipe
 
     recipe, problems = parse_recipe(file, read_toml(file))
     if problems:

@@ -13,7 +13,7 @@ from privit.errors import PrivitError
 from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS, Method, merged
-from privit.sweep.priced import (
+from privit.sweep.recipe.cost_budgets import (
     cost_budgets,
     floor_problems,
     price_problems,
@@ -21,9 +21,9 @@ from privit.sweep.priced import (
     read_price,
     refusal,
 )
-from privit.sweep.recipe import Front, Setting, budget_from
-from privit.sweep.subject import site_counts
-from privit.sweep.tables import FRONT, METHOD, Table, check_folder_name, known_entries
+from privit.sweep.recipe.keys import FRONT, METHOD, Table, check_folder_name, known_entries
+from privit.sweep.recipe.model_and_data import site_counts
+from privit.sweep.recipe.recipe import Front, Setting, budget_from
 
 
 def own_methods(tables: Table, problems: list[str]) -> dict[str, Method]:

@@ -15,14 +15,14 @@ from privit.errors import PrivitError
 from privit.plan import Plan, load_plan, uniform_plan
 from privit.runs import load_run, write_text
 from privit.spec import KINDS
-from privit.sweep.priced_work import (
+from privit.sweep.run.possible import (
     check_met,
     note_refused,
     plan_within,
     possible_budgets,
     search_untrained,
 )
-from privit.sweep.tasks import Task
+from privit.sweep.run.tasks import Task
 
 
 def run_task(out: Path, task: Task) -> dict[str, Any]:
@@ -115,14 +115,14 @@ def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]
 
 
 def _result(stages: Path, task: Task) -> None:
-    from privit.sweep.outcome import outcome
+    from privit.sweep.run.results import outcome
 
     check_met(stages / task.settings["run"], task.settings.get("budget"))
     _write_result(stages, task, outcome(stages, task.name, task.settings))
 
 
 def _bench(stages: Path, task: Task) -> None:
-    from privit.sweep.outcome import measured
+    from privit.sweep.run.results import measured
 
     _write_result(stages, task, measured(stages, task.settings))
 

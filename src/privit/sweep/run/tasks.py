@@ -17,9 +17,9 @@ from privit.cost.budgets.pricing import Price
 from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import Method
-from privit.sweep.priced import priced_stages
-from privit.sweep.recipe import Experiment, Front, Recipe, Setting
-from privit.sweep.subject import site_counts
+from privit.sweep.recipe.cost_budgets import priced_stages
+from privit.sweep.recipe.model_and_data import site_counts
+from privit.sweep.recipe.recipe import Experiment, Front, Recipe, Setting
 
 
 @dataclass(frozen=True)

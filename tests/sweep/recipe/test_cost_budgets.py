@@ -15,10 +15,10 @@ from privit.cost.budgets.pricing import Price
 from privit.errors import RequestError
 from privit.presets import DIGITS, PRESETS
 from privit.sweep.methods import METHODS
-from privit.sweep.priced import floor, priced_stages
-from privit.sweep.recipe import Recipe, read_recipe
-from privit.sweep.runner import run_sweep
-from privit.sweep.tasks import Grid
+from privit.sweep.recipe.cost_budgets import floor, priced_stages
+from privit.sweep.recipe.recipe import Recipe, read_recipe
+from privit.sweep.run.runner import run_sweep
+from privit.sweep.run.tasks import Grid
 
 PRICED = SETTING.replace('["aby3"]', '["semi2k-benchmark"]')
 FRONT = 'protocol = "semi2k-benchmark"\n'
