@@ -56,6 +56,6 @@ def sweep(
     note(f"privit report {folder} makes tables and figures of it")
 
 
-_STAGES = ("teacher", "search", "matching", "finetune", "result", "bench")
+_STAGES = ("teacher", "search", "matching", "finetune", "result", "bench", "agreement", "private")
 
 VERBS: dict[str, Callable[..., None]] = {"sweep": sweep}
