@@ -12,7 +12,15 @@ Keys = dict[str, type]
 SITE_BUDGETS: Keys = {"keep": list, "budgets": list, "grid": dict}
 COST_BUDGETS: Keys = {"max_seconds": list, "max_bytes": list, "max_rounds": list, "max_relu_ops": list}
 PRICE: Keys = {"protocol": str, "network": str}
-FRONT: Keys = {"methods": list, **SITE_BUDGETS, **COST_BUDGETS, **PRICE, "names": list, "one_descent": bool, "only": list}
+FRONT: Keys = {
+    "methods": list,
+    **SITE_BUDGETS,
+    **COST_BUDGETS,
+    **PRICE,
+    "names": list,
+    "one_descent": bool,
+    "only": list,
+}
 EXPERIMENT: Keys = FRONT | {
     "name": str,
     "title": str,
