@@ -145,13 +145,13 @@ def test_a_student_whose_export_is_refused_is_costed_by_its_program_and_not_aske
         assert cell["measured"]["semi2k-benchmark"][name] == pytest.approx(predicted[name], rel=0.02)
     assert cell["agreement"]["semi2k-benchmark"]["refused"] == cell["artifact_problem"]
     assert "agreement" not in cell["private"]["aby3"]
-    write_report(tmp_path / "out", tmp_path / "report")
+    write_report(tmp_path / "out", tmp_path / "report", protocol="semi2k-benchmark")
     # Among offers it has no place.
     assert not (tmp_path / "report" / "figures" / "asked-accuracy-cost.png").exists()
 
 
 def test_a_report_shows_every_student(asked: Path, tmp_path: Path) -> None:
-    write_report(asked, tmp_path)
+    write_report(asked, tmp_path, protocol="semi2k-benchmark")
     text = (tmp_path / "report.md").read_text()
     for words in ("by rounds and bytes, filled", "none exact", "2 of 2", "1 of 1", "rounds, of dense"):
         assert words in text, words

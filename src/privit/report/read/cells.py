@@ -146,6 +146,7 @@ class Cell:
     student: str = ""
     student_label: str = ""
     unservable: str = ""
+    validation_accuracy: float | None = None
     predicted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     benched: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()

@@ -112,6 +112,7 @@ def _cell(data: Mapping[str, Any], protocol: str) -> Cell:
         student=data.get("student") or f"{data['method']}-{budget['name']}",
         student_label=data.get("student_label") or f"{data['label']}, {budget['name']}",
         unservable=data.get("artifact_problem") or "",
+        validation_accuracy=data.get("validation_accuracy"),
         predicted={p: _priced(cost, p) for p in cost.get("spu") or {}},
         benched=data.get("measured") or {},
         answers=tuple(_answers(data)),

@@ -48,6 +48,7 @@ def _table(view: View) -> Table:
         Column("student"),
         Column("what it is"),
         Column("exact GELU + softmax sites"),
+        Column("validation", "percent"),
         Column("accuracy", "percent"),
         *(Column(f"as in the clear: {_where(*key)}") for key in asked),
         *(Column(AXES[axis], "short") for axis in axes),
@@ -57,6 +58,7 @@ def _table(view: View) -> Table:
             p.first.student,
             p.first.student_label,
             _kept(p),
+            p.value(lambda cell: cell.validation_accuracy),
             p.accuracy,
             *(_agreement(p, *key) for key in asked),
             *(p.cost(axis) for axis in axes),
@@ -64,8 +66,9 @@ def _table(view: View) -> Table:
         for p in view.points
     )
     caption = (
-        "Accuracy is of all test images in the clear; under MPC, how many of the images asked got the class "
-        f"that they get in the clear. Costs are estimated; bytes, rounds and seconds are of {view.protocol}."
+        "Choices are made on validation images; accuracy is of all test images in the clear; under MPC, how "
+        "many of the images asked got the class that they get in the clear. Costs are estimated; bytes, "
+        f"rounds and seconds are of {view.protocol}."
     )
     return Table(f"{view.slug}-students", caption, columns, rows)
 
