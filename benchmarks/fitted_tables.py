@@ -1,10 +1,10 @@
 """How much a fit repairs before any training: GELU tokens kept at random, and softmax replaced by layers.
 
-    python benchmarks/fitted_tables.py [--images 2000] [--fit-images 512] [--ablation]
+    python -m benchmarks.fitted_tables TEACHER [--images 2000] [--fit-images 512] [--ablation]
 
-DeiT-Tiny at 112 px on CIFAR-10, one teacher (fitted_teacher.py). Columns: the paper's stand-ins as they are,
-and fitted ones. With --ablation also `parameters alone`: without solving the linear layer behind them, and
-with every token counting the same.
+TEACHER is a run of `privit teacher`; for docs/results the one of recipes/cifar10/deit.toml. Columns: the
+paper's stand-ins as they are, and fitted ones. With --ablation also `parameters alone`: without solving
+the linear layer behind them, and with every token counting the same.
 Each cell is kept as it is finished, so that an interrupted command goes on; the end is docs/results/
 fitted-tables.json.
 """
@@ -15,10 +15,10 @@ import argparse
 import json
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fitted_teacher import ROOT, RUNS, TEACHER, teacher
 
 from privit.data.datasets import Split, preprocess_split
 from privit.plan import Plan, plan_from_kept
@@ -29,6 +29,7 @@ from privit.train.loop.batches import Images
 from privit.train.stages import Model, planned_student, read_model
 from privit.train.training_free import accuracy
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "fitted-tables.json"
 KEPT_TOKENS = (45, 25, 5, 0)
 MEMORY_BYTES = 4 << 30
@@ -52,17 +53,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("teacher", type=Path, help="the run of a teacher")
     parser.add_argument("--images", type=int, default=2000, help="test images")
     parser.add_argument("--fit-images", type=int, default=512, help="training images of a fit")
     parser.add_argument("--ablation", action="store_true")
     arguments = parser.parse_args()
-    teacher()
-    model = read_model(load_run(TEACHER, "teacher"))
+    model = read_model(load_run(arguments.teacher, "teacher"))
     data = model.subject.load()
     test = Images(_first(data.test, arguments.images), model.subject.preprocessing, MEMORY_BYTES)
     chosen = fit_images(len(data.train), replace(FITTED, images=arguments.fit_images))
     pixels = preprocess_split(data.train, model.subject.preprocessing, chosen)
-    notes = RUNS / f"tables-{arguments.images}-{arguments.fit_images}.json"
+    notes = arguments.teacher / f"tables-{arguments.images}-{arguments.fit_images}.json"
     done: dict[str, Any] = json.loads(notes.read_text()) if notes.is_file() else {}
     if "teacher" not in done:
         done["teacher"] = {"accuracy": accuracy(model.student(), test)}

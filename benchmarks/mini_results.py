@@ -1,7 +1,7 @@
 """What `privit sweep recipes/mini/all.toml` found, small enough to be kept: docs/results/mini.
 
     privit sweep recipes/mini/all.toml --jobs 2     about 50 minutes on two idle cores; can be stopped
-    python benchmarks/mini_results.py               report.md, its pictures and tables, results.json
+    python -m benchmarks.mini_results               report.md, its pictures and tables, results.json
 
 `privit report runs/sweeps/mini` makes the same as a page, with pictures that can be enlarged.
 """
@@ -99,7 +99,7 @@ def main() -> None:
     lines = {"cells": found, "summary": rows}
     written = {name: [json.dumps(line) for line in value] for name, value in lines.items()}
     parts = [f' "{name}": [\n  ' + ",\n  ".join(value) + "\n ]" for name, value in written.items()]
-    command = ' "command": "python benchmarks/mini_results.py"'
+    command = ' "command": "python -m benchmarks.mini_results"'
     write_text(FOLDER / "results.json", "{\n" + ",\n".join([command, *parts]) + "\n}\n")
     for row in rows:
         print(" ".join(str(value) for value in row.values()))

@@ -3,7 +3,7 @@
     python -m benchmarks.verify                     everything: two hours on two cores, resumable
     python -m benchmarks.verify digits bench        some of it; the others keep their last result
 
-Each part is a command of its own in this folder, resumable where it is long.
+Each part is a command of its own in this folder or a recipe, resumable where it is long.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+import statistics
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from privit import __version__
+from privit.sweep import read_recipe, run_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "results" / "verify.json"
@@ -29,6 +31,7 @@ PAPER_PLAN = [
     *("--protocol", "semi2k-benchmark"),
 ]
 MAX_BYTES, MAX_ROUNDS = 240e6, 2800
+MAX_LOSS, MIN_TEACHER = 0.015, 0.96
 
 
 def bench() -> dict[str, Any]:
@@ -52,12 +55,33 @@ def soak() -> dict[str, Any]:
     return found | {"holds": found["passed"]}
 
 
+def digits() -> dict[str, Any]:
+    """The demo's line over three seeds: the teacher is good, and the student is near it."""
+    accuracy = _swept("mini/digits")
+    teacher, student = accuracy["teacher"]["mean"], accuracy["student"]["mean"]
+    holds = teacher >= MIN_TEACHER and teacher - student <= MAX_LOSS
+    return {"accuracy": accuracy, "loss": teacher - student, "holds": holds}
+
+
 def cifar10_long() -> dict[str, Any]:
     """PriViT against plans of the same counts on CIFAR-10, three seeds."""
-    from benchmarks.cifar10_small import LONG
-    from benchmarks.cifar10_small import main as run_seeds
+    return {"accuracy": _swept("cifar10/long")}
 
-    return run_seeds(size=LONG)
+
+def _swept(recipe: str) -> dict[str, Any]:
+    """Accuracies of a recipe's students over seeds, and of the teacher; finished stages are read."""
+    size, _, experiment = recipe.partition("/")
+    out = ROOT / "runs" / "sweeps" / size
+    asked = read_recipe(ROOT / "recipes" / f"{recipe}.toml")
+    run_sweep(asked, out, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    by_student: dict[str, list[float]] = {}
+    for path in sorted(out.glob(f"cells/{experiment}/*/*/*/cell.json")):
+        cell = json.loads(path.read_text())
+        by_student.setdefault(cell["student"], []).append(cell["accuracy"])
+        teachers = by_student.setdefault("teacher", [])
+        if len(teachers) < len(by_student[cell["student"]]):
+            teachers.append(cell["teacher_accuracy"])
+    return {name: {"mean": statistics.fmean(found), "by_seed": found} for name, found in by_student.items()}
 
 
 def _main_of(name: str) -> Callable[[], dict[str, Any]]:
@@ -67,7 +91,7 @@ def _main_of(name: str) -> Callable[[], dict[str, Any]]:
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "bench": bench,
     "search_step": search_step,
-    "digits": _main_of("digits"),
+    "digits": digits,
     "agreement": _main_of("agreement"),
     "cifar10_long": cifar10_long,
     "soak": soak,

@@ -1,6 +1,6 @@
 """ViT-Base goes all the way: convert, switch, one search step, export, cost, compile; the memory it takes.
 
-    python benchmarks/vit_base.py [--limit-gigabytes 12]
+    python -m benchmarks.vit_base [--limit-gigabytes 12]
 
 Random weights, 224 px, 86 million parameters. Each part runs in a process of its own, and the figure is its
 peak resident set. The end is docs/results/vit-base.json.
@@ -96,7 +96,7 @@ def main() -> dict[str, Any]:
         PARTS[arguments.part[0]](Path(arguments.part[1]))
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         return {}
-    result: dict[str, Any] = {"model": MODEL, "command": "python benchmarks/vit_base.py", "parts": {}}
+    result: dict[str, Any] = {"model": MODEL, "command": "python -m benchmarks.vit_base", "parts": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in PARTS:
             began = time.monotonic()

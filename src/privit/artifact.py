@@ -109,15 +109,9 @@ def save_artifact(folder: Path, public: Public, plan: Plan, weights: dict[str, n
     """Writes server/ and client/ and reads both back; the returned artifact is what was read."""
     check_plan(public.spec, plan)
     _check_weights(public.spec, plan, weights)
-    for side in ("server", "client"):
-        part = folder / side
-        part.mkdir(parents=True, exist_ok=True)
-        (part / "public.json").write_text(json.dumps(public.to_json(), indent=2, sort_keys=True) + "\n")
-        save_plan(plan, part / "plan.safetensors")
-        if side == "server":
-            tensors = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in weights.items()}
-            save_file(tensors, str(part / "weights.safetensors"))
-        _write_manifest(part)
+    tensors = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in weights.items()}
+    _write_part(folder / "server", public, plan, tensors)
+    _write_part(folder / "client", public, plan)
     written, client = load_artifact(folder / "server"), load_artifact(folder / "client")
     same = (
         written.public == client.public == public and written.plan.hash() == client.plan.hash() == plan.hash()
@@ -125,6 +119,22 @@ def save_artifact(folder: Path, public: Public, plan: Plan, weights: dict[str, n
     if not same or any(not np.array_equal(written.weights[n], w) for n, w in tensors.items()):  # type: ignore[index]
         raise ArtifactError(f"what was written to {folder} does not read back equal", "check the disk")
     return written
+
+
+def save_program(folder: Path, public: Public, plan: Plan) -> Artifact:
+    """Writes what an artifact computes without the weights it computes with: enough to cost it."""
+    check_plan(public.spec, plan)
+    _write_part(folder, public, plan)
+    return load_artifact(folder)
+
+
+def _write_part(part: Path, public: Public, plan: Plan, tensors: dict[str, np.ndarray] | None = None) -> None:
+    part.mkdir(parents=True, exist_ok=True)
+    (part / "public.json").write_text(json.dumps(public.to_json(), indent=2, sort_keys=True) + "\n")
+    save_plan(plan, part / "plan.safetensors")
+    if tensors is not None:
+        save_file(tensors, str(part / "weights.safetensors"))
+    _write_manifest(part)
 
 
 def load_artifact(folder: Path) -> Artifact:

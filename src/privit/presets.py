@@ -66,7 +66,10 @@ DIGITS = Preset(
     ),
 )
 
-PRESETS = {"paper": PAPER, "digits": DIGITS}
+PLAIN = Preset(TeacherConfig(), SearchConfig(), FinetuneConfig())
+"""The paper's settings for images as they are."""
+
+PRESETS = {"paper": PAPER, "plain": PLAIN, "digits": DIGITS}
 
 
 def preset(name: str) -> Preset:

@@ -61,7 +61,7 @@ def teacher(
         model: timm:NAME, hf:NAME, a local file, or vit:width=64,... for a model from scratch.
         data: digits, cifar10, ..., hf:NAME, or a folder of images or parquet files.
         out: The run's folder; the same command goes on where it stopped.
-        preset: Settings that belong together: paper or digits.
+        preset: Settings that belong together: paper, plain or digits.
         image_size: Resize the model to this image size.
         epochs: How long to train.
         train_limit: Use this many training images, balanced over classes.
@@ -140,7 +140,7 @@ def search(
         keep: Share of the sites of each kind that may stay; several shares give several plans in one descent.
         gelu_budget: GELU sites that may stay: a count, or a share below 1.
         softmax_budget: Softmax sites that may stay: a count, or a share below 1.
-        preset: Settings that belong together: paper or digits.
+        preset: Settings that belong together: paper, plain or digits.
         strategy: One of the paper's strategies 1 to 5.
         fitted: Start from stand-ins fitted to the teacher instead of the paper's.
         no_training: Fit stand-ins and choose sites by the loss they cause, in minutes.
@@ -226,7 +226,7 @@ def finetune(
         out: The run's folder; the same command goes on where it stopped.
         budget: Which of the search's budgets, by name; by default the last.
         relu: The GELUs that stay become ReLUs (PriViT-R).
-        preset: Settings that belong together: paper or digits.
+        preset: Settings that belong together: paper, plain or digits.
         epochs: How long to train.
         seed: For order and augmentation.
         set_: Any other setting.

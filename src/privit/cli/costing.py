@@ -9,7 +9,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
-from privit.cli.subject import Synthetic, read_subject
+from privit.cli.synthetic import Synthetic, read_artifact
 from privit.errors import RequestError
 
 
@@ -42,7 +42,7 @@ def cost(
     if table:
         _show_terms(profile, protocol, json)
         return
-    subject = read_subject(artifact, synthetic)
+    subject = read_artifact(artifact, synthetic)
     options: dict[str, Any] = {"protocol": protocol, "network": network}
     options = {name: value for name, value in options.items() if value is not None}
     if profile == "spu":

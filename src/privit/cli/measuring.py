@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from privit.cli.output import counter, megabytes, note, percent, show_fields, show_json, show_rows
-from privit.cli.subject import Synthetic, read_subject
+from privit.cli.synthetic import Synthetic, read_artifact
 
 
 def evaluate(
@@ -68,7 +68,7 @@ def bench(
     """
     from privit.serve.measure.bench import bench as run_bench
 
-    subject = read_subject(artifact, synthetic)
+    subject = read_artifact(artifact, synthetic)
     names = tuple(filter(None, against.split(",")))
     result = run_bench(
         subject, protocol=protocol, against=names, network=network, seed=synthetic.seed, progress=note
@@ -95,7 +95,7 @@ def compile(
     """
     from privit.serve.engine.costly import describe_program
 
-    result = describe_program(read_subject(artifact, synthetic), protocol)
+    result = describe_program(read_artifact(artifact, synthetic), protocol)
     if json:
         show_json(result)
         return

@@ -27,9 +27,9 @@ def sweep(
         check: Only say what would run.
         json: Print one JSON object.
     """
-    from privit.sweep.recipe import read_recipe
-    from privit.sweep.runner import needed, run_sweep
-    from privit.sweep.tasks import Grid
+    from privit.sweep.recipe.recipe import read_recipe
+    from privit.sweep.run.runner import needed, run_sweep
+    from privit.sweep.run.tasks import Grid
 
     read = read_recipe(recipe)
     folder = out or Path("runs/sweeps") / read.name.partition("/")[0]
@@ -56,6 +56,6 @@ def sweep(
     note(f"privit report {folder} makes tables and figures of it")
 
 
-_STAGES = ("teacher", "search", "matching", "finetune", "result", "bench")
+_STAGES = ("teacher", "search", "matching", "finetune", "result", "bench", "agreement", "private")
 
 VERBS: dict[str, Callable[..., None]] = {"sweep": sweep}

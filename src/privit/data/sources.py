@@ -105,6 +105,14 @@ class Sources:
     class_names: tuple[str, ...]
 
 
+def data_file(name: str) -> Path:
+    """A file by its path or, where there is none, by its path below $PRIVIT_DATA."""
+    path, below = Path(name).expanduser(), os.environ.get("PRIVIT_DATA")
+    if below and not path.is_file() and (Path(below) / path).is_file():
+        return Path(below) / path
+    return path
+
+
 def find_sources(name: str) -> Sources:
     """The images that a data set's name stands for; says what would do where there are none."""
     if name == "digits":

@@ -13,9 +13,9 @@ from privit.config import FinetuneConfig, SearchConfig, from_json, to_json
 from privit.presets import Preset, with_strategy
 from privit.spec import KINDS
 
-Route = Literal["search", "untrained", "random", "spread", "matching", "layers", "dense"]
+Route = Literal["search", "untrained", "random", "spread", "first-layers", "matching", "layers", "dense"]
 """How a method comes to its plan; all but dense are fine-tuned afterwards, unless they say otherwise."""
-PLANNED = ("random", "spread", "layers")
+PLANNED = ("random", "spread", "first-layers", "layers")
 """Routes whose plans are made from a count or a cost alone."""
 
 
@@ -33,6 +33,8 @@ class Method:
         operators: what stands at every site, for a method without a budget.
         tuned: whether the weights are trained on under the plan.
         graph: what SPU is asked to run: all rewrites, or the dense model as written or rewritten.
+        fill: sites up to which a plan found under a cost is filled with exact ones; none by default.
+        student: how its models are called, with {budget} for the name of the budget.
     """
 
     name: str
@@ -48,11 +50,23 @@ class Method:
     operators: Mapping[str, str] = field(default_factory=dict)
     graph: Literal["all", "dense", "dense-rewritten"] = "all"
     tuned: bool = True
+    fill: Mapping[str, float] = field(default_factory=dict)
+    student: str = ""
 
     @property
     def budgeted(self) -> bool:
         """Whether the method is given a budget; the others are one point each."""
         return self.route not in ("matching", "dense")
+
+    @property
+    def many(self) -> bool:
+        """Whether its models are called by their budgets."""
+        return "{budget}" in self.student if self.student else self.budgeted
+
+    def student_of(self, budget: str) -> str:
+        """What the model of one budget is called: 10-fitted, mpcformer."""
+        named = self.student or (f"{{budget}}-{self.name}" if self.budgeted else self.name)
+        return named.replace("{budget}", budget)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -119,8 +133,15 @@ TABLE: tuple[Method, ...] = (
         route="layers",
     ),
     Method("uniform", "uniform", "as many sites as PriViT, spread evenly over layers and tokens", "spread"),
+    Method(
+        "first-layers",
+        "first layers",
+        "as many sites as PriViT, whole layers from the first on",
+        "first-layers",
+    ),
     Method("random", "random", "as many sites as PriViT, drawn at random", "random"),
     Method("dense", "dense", "the untouched model, run as written", "dense", graph="dense"),
+    Method("whole", "whole model", "the untouched model, as privit serves it", "dense"),
     Method(
         "dense-rewritten",
         "dense, rewritten",

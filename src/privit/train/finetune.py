@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from privit.artifact import Artifact
+from privit.artifact import Artifact, Public, save_program
 from privit.config import FinetuneConfig, check_config
 from privit.data.datasets import preprocess_split
 from privit.errors import RequestError
 from privit.plan import Plan, check_plan, swap_operator
 from privit.runs import Run, load_run
 from privit.train.export import export_artifact
+from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.loop.loop import Loop, Stage, make_accelerator
 from privit.train.search import cut_folder
 from privit.train.stages import (
@@ -87,14 +88,6 @@ def export(run: Path, out: Path, budget: str | None = None) -> Artifact:
     """The artifact of a finished run, written to `out`, ranges measured and round trip checked."""
     opened = load_run(run)
     model = _cut_of(opened, budget) if opened.stage == "search" else read_model(opened)
-    data = model.subject.load()
-    # Ranges bound what may be served, so they should have seen more than a small validation set.
-    images = np.concatenate(
-        [
-            preprocess_split(split, model.subject.preprocessing, np.arange(min(len(split), EXPORT_IMAGES)))
-            for split in (data.validation, data.train)
-        ]
-    )
     result = opened.result() or {}
     notes = {
         "run": opened.identity,
@@ -108,9 +101,34 @@ def export(run: Path, out: Path, budget: str | None = None) -> Artifact:
         model.plan,
         model.subject.preprocessing,
         model.subject.class_names,
-        images,
+        _range_images(model),
         Path(out),
         notes,
+    )
+
+
+def export_program(run: Path, out: Path, budget: str | None = None) -> Artifact:
+    """What a finished run would run on the engine, written to `out` without its weights.
+
+    For a model that `export` refuses because its values are too large: it can be costed, and never served.
+    """
+    opened = load_run(run)
+    model = _cut_of(opened, budget) if opened.stage == "search" else read_model(opened)
+    subject = model.subject
+    ranges = measure_ranges(model.student(), _range_images(model))
+    notes = {"run": opened.identity, "data": subject.data["name"]}
+    public = Public(subject.spec, subject.preprocessing, tuple(subject.class_names), ranges, notes)
+    return save_program(Path(out), public, model.plan)
+
+
+def _range_images(model: Model) -> np.ndarray:
+    """Images to measure ranges on: they bound what may be served, so a small validation set is too few."""
+    data = model.subject.load()
+    return np.concatenate(
+        [
+            preprocess_split(split, model.subject.preprocessing, np.arange(min(len(split), EXPORT_IMAGES)))
+            for split in (data.validation, data.train)
+        ]
     )
 
 

@@ -301,6 +301,20 @@ def test_a_file_is_read_by_the_name_it_has_and_by_the_name_it_is_given(checkpoin
     assert by_name.preprocessing == given.preprocessing
 
 
+def test_a_file_that_is_no_path_is_looked_for_below_privit_data(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RequestError, match="does not exist") as caught:
+        load_host("timm:test_vit@other.pth", 10, None)
+    assert "$PRIVIT_DATA" in caught.value.hint
+    monkeypatch.setenv("PRIVIT_DATA", str(checkpoint))
+    found = load_host("timm:test_vit@other.pth", 10, None)
+    assert same(found.weights, load_host(f"timm:test_vit@{checkpoint / 'other.pth'}", 10, None).weights)
+    # What a run writes down names no folder of this machine.
+    assert found.name == "timm:test_vit@other.pth"
+    assert same(found.weights, load_host("test_vit.safetensors", 10, None).weights)
+
+
 def test_a_file_of_any_name_is_read_by_its_shapes_and_the_number_of_heads(checkpoint: Path) -> None:
     by_shapes = load_host(f"{checkpoint / 'other.pth'}:heads=2", 10, None)
     by_name = load_host(str(checkpoint / "test_vit.safetensors"), 10, None)

@@ -55,6 +55,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a model said under MPC of some test images: as in the clear or not, right or not, at what cost.
+
+    `between` says whether it was asked between processes on a private protocol, or simulated.
+    """
+
+    protocol: str
+    between: bool
+    images: int
+    same: int
+    right: int
+    sent_bytes: float
+    rounds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Cells that belong in one comparison, and which figures it asks for.
 
@@ -98,7 +115,9 @@ class Cell:
 
     `kept` counts exact sites per layer, `sites` all of them; `costs` has keys of `AXES` and `COUNTS`,
     `parts` are ReLUOps by what causes them, `layer_rounds` are named as the engine's segments are, and
-    `kind_rounds` are those of attention (softmax) and MLP (gelu) layer by layer.
+    `kind_rounds` are those of attention (softmax) and MLP (gelu) layer by layer. `student` is what the model
+    is called, `unservable` why it could not be exported; `predicted` are costs by protocol, `benched`
+    what was measured by PROTOCOL or PROTOCOL/NETWORK, `answers` what it said when it was asked.
     """
 
     experiment: str
@@ -124,6 +143,13 @@ class Cell:
     measured: tuple[Measured, ...] = ()
     warnings: tuple[str, ...] = ()
     folder: str = ""
+    student: str = ""
+    student_label: str = ""
+    unservable: str = ""
+    validation_accuracy: float | None = None
+    predicted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    benched: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    answers: tuple[Answer, ...] = ()
 
     def total(self, kind: str) -> int:
         """How many exact sites of a kind are left."""

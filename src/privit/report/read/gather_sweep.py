@@ -10,7 +10,7 @@ from typing import Any
 from privit.cost.budgets.pricing import ENGINE_UNITS, Price
 from privit.errors import PrivitError
 from privit.report.paper.published import data_set
-from privit.report.read.cells import Allowance, Cell, Cells, Experiment, Measured, Missing, Subject
+from privit.report.read.cells import Allowance, Answer, Cell, Cells, Experiment, Measured, Missing, Subject
 from privit.report.read.pricing import Prices, read_planned
 from privit.runs import read_json
 
@@ -109,6 +109,13 @@ def _cell(data: Mapping[str, Any], protocol: str) -> Cell:
         measured=tuple(_measured(data, cost)),
         warnings=tuple(data.get("warnings") or ()),
         folder=data.get("run") or "",
+        student=data.get("student") or f"{data['method']}-{budget['name']}",
+        student_label=data.get("student_label") or f"{data['label']}, {budget['name']}",
+        unservable=data.get("artifact_problem") or "",
+        validation_accuracy=data.get("validation_accuracy"),
+        predicted={p: _priced(cost, p) for p in cost.get("spu") or {}},
+        benched=data.get("measured") or {},
+        answers=tuple(_answers(data)),
     )
 
 
@@ -131,7 +138,14 @@ def _costs(data: Mapping[str, Any], cost: Mapping[str, Any], protocol: str) -> d
     names = ("kept_gelu_elements", "kept_softmax_rows")
     found = {name: data.get(name) for name in names}
     found |= {name: cost.get(name) for name in ("relu_ops", "and_gates")}
+    known = {name: float(value) for name, value in found.items() if value is not None}
+    return known | _priced(cost, protocol)
+
+
+def _priced(cost: Mapping[str, Any], protocol: str) -> dict[str, float]:
+    """What one prediction is estimated to cost under a protocol, by axis."""
     on = (cost.get("spu") or {}).get(protocol) or {}
+    found: dict[str, Any] = {}
     for network in NETWORKS:
         priced = on.get(network) or {}
         found |= {name: priced.get(name, found.get(name)) for name in ("sent_bytes", "rounds")}
@@ -139,10 +153,30 @@ def _costs(data: Mapping[str, Any], cost: Mapping[str, Any], protocol: str) -> d
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
+def _answers(data: Mapping[str, Any]) -> Iterator[Answer]:
+    """What the model said under MPC; one that could not be asked said nothing."""
+    for key in ("agreement", "private"):
+        for protocol, found in (data.get(key) or {}).items():
+            if "refused" not in found:
+                images = int(found["images"])
+                yield Answer(
+                    protocol,
+                    key == "private",
+                    images,
+                    round(images * float(found["agreement"])),
+                    round(images * float(found["accuracy"])),
+                    *(float(found[name]) for name in ("sent_bytes", "rounds", "seconds")),
+                )
+
+
 def _measured(data: Mapping[str, Any], cost: Mapping[str, Any]) -> Iterator[Measured]:
     program = f"{data['label']}, {data['budget']['name']}"
-    for protocol, found in (data.get("measured") or {}).items():
-        predicted = ((cost.get("spu") or {}).get(protocol) or {}).get("lan") or {}
+    for on, found in (data.get("measured") or {}).items():
+        protocol, _, network = on.partition("/")
+        predicted = ((cost.get("spu") or {}).get(protocol) or {}).get(network or "lan") or {}
+        if network and found.get("seconds") and predicted.get("seconds"):
+            seconds = float(predicted["seconds"]), float(found["seconds"])
+            yield Measured(program, protocol, f"seconds_{network}", *seconds, str(found["measured_on"]))
         for quantity, refill in (("sent_bytes", "refill_bytes"), ("rounds", "refill_rounds")):
             if found.get(quantity) and predicted.get(quantity):
                 yield Measured(

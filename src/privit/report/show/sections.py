@@ -26,9 +26,11 @@ from privit.report.show.models import (
 )
 from privit.report.show.published import published_strategies
 from privit.report.show.rounds import show_rounds
+from privit.report.show.students import show_students
 from privit.report.show.tables import Column, Table
 
 SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
+    "students": ("every student", show_students),
     "front": ("accuracy against cost", show_front),
     "budgets": ("how far budgets in cost are spent", show_budgets),
     "softmax": ("accuracy against softmaxes kept", show_softmax),

@@ -22,7 +22,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Names and tensors in a file, in timm's names, unwrapped from what scripts put around them."""
     path = Path(path).expanduser()
     if not path.is_file():
-        raise RequestError(f"{path} does not exist", "give the path of a .safetensors or .pth file")
+        raise RequestError(
+            f"{path} does not exist",
+            "give the path of a .safetensors or .pth file, or put it into the folder that $PRIVIT_DATA names",
+        )
     if path.suffix not in SUFFIXES:
         raise RequestError(
             f"{path} ends in {path.suffix!r}, but one of {', '.join(SUFFIXES)} was expected",

@@ -15,14 +15,14 @@ from privit.errors import PrivitError
 from privit.plan import Plan, load_plan, uniform_plan
 from privit.runs import load_run, write_text
 from privit.spec import KINDS
-from privit.sweep.priced_work import (
+from privit.sweep.run.possible import (
     check_met,
     note_refused,
     plan_within,
     possible_budgets,
     search_untrained,
 )
-from privit.sweep.tasks import Task
+from privit.sweep.run.tasks import Task
 
 
 def run_task(out: Path, task: Task) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _finetune(stages: Path, task: Task) -> None:
 
 def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]) -> Plan:
     """The plan that a fine-tuning is given, where no search found it."""
-    from privit.train.baselines import random_plan, spread_plan, without_last_layers
+    from privit.train.baselines import layerwise_plan, random_plan, spread_plan, without_last_layers
     from privit.train.stages import read_model
 
     if "cost" in wanted:
@@ -101,6 +101,10 @@ def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]
     if wanted["how"] == "cut":
         check_met(stages / wanted["search"], wanted["budget"])
         return load_plan(stages / wanted["search"] / "budgets" / wanted["budget"] / "plan.safetensors")
+    if wanted["how"] == "filled":
+        from privit.train.descent.fill import filled_plan
+
+        return filled_plan(source, budget, wanted["sites"])
     if wanted["how"] == "layers":
         largest = load_plan(source / "budgets" / str(budget) / "plan.safetensors")
         kinds = tuple(wanted["kinds"])
@@ -109,22 +113,23 @@ def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]
     spec = read_model(load_run(source)).subject.spec
     sites = {k: wanted["sites"].get(k, 1.0) if k in config.kinds else 1.0 for k in KINDS}
     operators = {"granularity": config.granularity, "exact": config.exact, "stand_in": config.stand_in}
-    if wanted["how"] == "spread":
-        return spread_plan(spec, sites["gelu"], sites["softmax"], **operators)  # type: ignore[arg-type]
-    return random_plan(spec, sites["gelu"], sites["softmax"], wanted["seed"], **operators)  # type: ignore[arg-type]
+    if wanted["how"] == "random":
+        return random_plan(spec, sites["gelu"], sites["softmax"], wanted["seed"], **operators)  # type: ignore[arg-type]
+    make = spread_plan if wanted["how"] == "spread" else layerwise_plan
+    return make(spec, sites["gelu"], sites["softmax"], **operators)  # type: ignore[arg-type]
 
 
 def _result(stages: Path, task: Task) -> None:
-    from privit.sweep.outcome import outcome
+    from privit.sweep.run.results import result_of_run
 
     check_met(stages / task.settings["run"], task.settings.get("budget"))
-    _write_result(stages, task, outcome(stages, task.name, task.settings))
+    _write_result(stages, task, result_of_run(stages, task.name, task.settings))
 
 
-def _bench(stages: Path, task: Task) -> None:
-    from privit.sweep.outcome import measured
+def _ask(stages: Path, task: Task) -> None:
+    from privit.sweep.run.answers import ANSWERS
 
-    _write_result(stages, task, measured(stages, task.settings))
+    _write_result(stages, task, ANSWERS[task.stage](stages, task.name, task.settings))
 
 
 def _write_result(stages: Path, task: Task, result: dict[str, Any]) -> None:
@@ -139,5 +144,7 @@ STAGES: dict[str, Callable[[Path, Task], None]] = {
     "matching": _matching,
     "finetune": _finetune,
     "result": _result,
-    "bench": _bench,
+    "bench": _ask,
+    "agreement": _ask,
+    "private": _ask,
 }

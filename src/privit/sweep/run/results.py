@@ -11,26 +11,16 @@ from typing import Any
 import numpy as np
 
 from privit.cost.estimate import breakdown, estimate
-from privit.errors import PrivitError, RequestError
+from privit.errors import PrivitError
 from privit.operators import BY_ID
 from privit.plan import Plan, uniform_plan
-from privit.runs import Run, load_run, read_json
+from privit.runs import Run, load_run
 from privit.spec import KINDS, Spec
 
 SPU_FIGURES = ("sent_bytes", "rounds", "seconds", "compute_seconds", "refill_bytes", "refill_rounds")
-BENCH_FIGURES = (
-    "sent_bytes",
-    "rounds",
-    "seconds",
-    "setup_bytes",
-    "setup_rounds",
-    "max_logit_error",
-    "measured_on",
-    "private",
-)
 
 
-def outcome(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def result_of_run(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The result of one run; with `export`, its artifact is written beside result.json."""
     from privit.train.outcome import class_accuracy
     from privit.train.search import cut_folder
@@ -59,7 +49,7 @@ def outcome(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any
     result |= (
         _exported(stages, name, run, budget)
         if wanted["export"]
-        else {"artifact": None, "artifact_problem": None}
+        else {"artifact": None, "artifact_problem": None, "program": None}
     )
     searched = next((r for r in line if r.stage == "search"), None)
     cut = budget or run.description["inputs"].get("budget")
@@ -87,20 +77,6 @@ def costs(
         for protocol in wanted["protocols"]
     }
     return found
-
-
-def measured(stages: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes, rounds and seconds of one prediction with an exported model, all parties in this process."""
-    from privit.serve.measure.bench import bench
-
-    result = read_json(stages / wanted["result"] / "result.json")
-    if result["artifact"] is None:
-        raise RequestError(f"there is no artifact to measure: {result['artifact_problem']}")
-    graph = result["cost"].get("graph", "all")
-    against = () if graph == "all" else (graph,)
-    found = bench(stages.parent / result["artifact"], wanted["protocol"], against)
-    found |= found["against"].get(graph, {})
-    return {"protocol": wanted["protocol"]} | {name: found[name] for name in BENCH_FIGURES if name in found}
 
 
 def _line(run: Run) -> list[Run]:
@@ -145,17 +121,21 @@ def _cut(run: Run, budget: str | None) -> dict[str, Any]:
 
 
 def _exported(stages: Path, name: str, run: Run, budget: str | None) -> dict[str, Any]:
-    """The artifact's path, or why there is none: a model that the engine cannot hold has an accuracy too."""
-    from privit.train.finetune import export
+    """The artifact's path, or why there is none: a model that the engine cannot hold has an accuracy too.
+
+    Of such a model the program alone is kept, without weights: it can be costed and never served.
+    """
+    from privit.train.finetune import export, export_program
 
     folder = stages / name / "artifact"
     folder.parent.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"artifact": f"stages/{name}/artifact", "artifact_problem": None, "program": None}
     try:
-        artifact = export(run.folder, folder, budget)
+        return found | {"ranges": export(run.folder, folder, budget).public.ranges}
     except PrivitError as error:
-        return {"artifact": None, "artifact_problem": error.message}
-    path = f"stages/{name}/artifact"
-    return {"artifact": path, "artifact_problem": None, "ranges": artifact.public.ranges}
+        program = export_program(run.folder, stages / name / "program", budget)
+        found |= {"artifact": None, "artifact_problem": error.message, "program": f"stages/{name}/program"}
+        return found | {"ranges": program.public.ranges}
 
 
 def _spu(

@@ -15,10 +15,10 @@ from privit.cost.budgets.pricing import Price
 from privit.errors import RequestError
 from privit.presets import DIGITS, PRESETS
 from privit.sweep.methods import METHODS
-from privit.sweep.priced import floor, priced_stages
-from privit.sweep.recipe import Recipe, read_recipe
-from privit.sweep.runner import run_sweep
-from privit.sweep.tasks import Grid
+from privit.sweep.recipe.cost_budgets import floor, priced_stages
+from privit.sweep.recipe.recipe import Recipe, read_recipe
+from privit.sweep.run.runner import run_sweep
+from privit.sweep.run.tasks import Grid
 
 PRICED = SETTING.replace('["aby3"]', '["semi2k-benchmark"]')
 FRONT = 'protocol = "semi2k-benchmark"\n'
@@ -41,8 +41,9 @@ def small(folder: Path, text: str) -> Recipe:
 @pytest.mark.parametrize(
     ("front", "words"),
     [
-        ("max_rounds = [200]\nmax_bytes = [1e6]", "max_bytes and max_rounds stand together"),
-        ("max_rounds = [200]\nkeep = [0.1]", "keep in sites beside max_rounds; write two fronts"),
+        ("max_rounds = [200]\nmax_bytes = [1e6, 2e6]", "max_bytes beside max_rounds should be one amount"),
+        ("max_rounds = [200]\nkeep = [0.1, 0.2]", "one in sites caps every plan; write two fronts"),
+        ('max_rounds = [200]\nnames = ["../up"]', "cannot be a folder's"),
         ("keep = [0.1]", "protocol is given, but no budget in cost such as max_seconds"),
         ("max_rounds = []", "no budget is given"),
         ("max_rounds = [-1]", "is -1, not above zero"),
@@ -53,6 +54,24 @@ def small(folder: Path, text: str) -> Recipe:
 )
 def test_what_is_wrong_with_a_budget_in_cost_is_said(tmp_path: Path, front: str, words: str) -> None:
     assert words in problems(tmp_path, experiment(["privit-g"], front + "\n" + FRONT))
+
+
+def test_the_first_unit_is_the_budget_and_the_others_are_caps_as_for_a_search(tmp_path: Path) -> None:
+    text = "max_bytes = [3e6, 2e6]\nmax_rounds = [230]\nkeep = [0.5]\n" + FRONT
+    (front,) = small(tmp_path, experiment(["fitted"], text)).experiments[0].fronts
+    assert front.price == Price("bytes", "semi2k-benchmark")
+    assert [budget.cost for budget in front.budgets] == [3e6, 2e6]
+    for budget in front.budgets:
+        assert budget.caps == {"rounds": 230}
+        assert budget.sites == {"gelu": 0.5, "softmax": 0.5}
+    assert front.budgets[0].name == "bytes-3000000-rounds-230-keep-0.5"
+
+
+def test_plans_that_are_made_from_one_amount_take_no_caps(tmp_path: Path) -> None:
+    text = experiment(["uniform"], "max_rounds = [230]\nmax_bytes = [2e6]\n" + FRONT)
+    assert "uniform: cannot be given a budget in cost: its plans have one measure alone" in problems(
+        tmp_path, text
+    )
 
 
 def test_a_protocol_that_nothing_is_estimated_for_is_a_problem(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from privit.cost.budgets.pricing import Price
 from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import Method
-from privit.sweep.priced import priced_stages
-from privit.sweep.recipe import Experiment, Front, Recipe, Setting
-from privit.sweep.subject import site_counts
+from privit.sweep.recipe.cost_budgets import priced_stages
+from privit.sweep.recipe.model_and_data import site_counts
+from privit.sweep.recipe.recipe import Experiment, Front, Recipe, Setting
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method under one budget with one seed; `result` names the task that measures it.
+    """One method under one budget with one seed; `result` names the task that tells what it is worth.
 
-    `price` is the unit of a budget in cost.
+    `asked` are the tasks that ask the finished model; `price` is the unit of a budget in cost.
     """
 
     experiment: Experiment
@@ -49,7 +49,7 @@ class Cell:
     budget: Budget
     seed: int
     result: str
-    benches: tuple[str, ...]
+    asked: tuple[str, ...]
     price: Price | None = None
 
     @property
@@ -88,12 +88,12 @@ class Grid:
             wanted = {"run": run, "teacher": teacher, "graph": method.graph, "export": setting.export} | cost
             wanted |= {} if method.tuned else {"budget": budget.name}
             result = self._add("result", seed, wanted, (run,), title)
-            benches = [
-                self._add("bench", seed, {"result": result, "protocol": p}, (result,), title)
-                for p in experiment.bench
+            asked = [
+                self._add(stage, seed, {"result": result} | wanted, (result,), title)
+                for stage, wanted in experiment.asking.stages(served=method.graph == "all")
             ]
             price = front.price if method.budgeted else None
-            self.cells.append(Cell(experiment, method, budget, seed, result, tuple(benches), price))
+            self.cells.append(Cell(experiment, method, budget, seed, result, tuple(asked), price))
 
     def _teacher(self, setting: Setting, seed: int) -> str:
         chosen = seed if setting.teacher_seed is None else setting.teacher_seed
@@ -120,9 +120,12 @@ class Grid:
             for chain in _descents(front, method, stages, setting):
                 search = self._search if method.route == "search" else self._untrained
                 searched = search(stages, method, chain, seed, teacher)
-                for budget in chain:
+                for budget in front.finished(chain):
                     if not method.tuned:
                         run = searched
+                    elif method.fill:
+                        plan = {"how": "filled", "sites": dict(method.fill)}
+                        run = self._finetune(stages, method, seed, budget, searched, plan)
                     elif method.retrain:
                         plan = {"how": "cut", "search": searched, "budget": budget.name}
                         run = self._finetune(stages, method, seed, budget, teacher, plan, (searched,))
@@ -130,7 +133,7 @@ class Grid:
                         run = self._finetune(stages, method, seed, budget, searched)
                     yield budget, run
         else:
-            for budget in front.budgets:
+            for budget in front.finished(front.budgets):
                 plan = {"how": method.route, "sites": budget.sites, "search": to_json(stages.search)}
                 plan |= {"seed": seed} if method.route == "random" else {}
                 plan |= {"cost": budget.cost} if front.price else {}

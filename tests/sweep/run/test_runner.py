@@ -13,9 +13,9 @@ from privit.artifact import load_artifact
 from privit.cli import main
 from privit.errors import RequestError
 from privit.spec import KINDS
-from privit.sweep.recipe import read_recipe
-from privit.sweep.runner import _alone, run_sweep
-from privit.sweep.tasks import Grid
+from privit.sweep.recipe.recipe import read_recipe
+from privit.sweep.run.runner import _alone, run_sweep
+from privit.sweep.run.tasks import Grid
 
 EVERY = """
 [methods.last-layer]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from privit.config import to_json
+from privit.cost.budgets.pricing import Unit
 from privit.runs import read_json, write_text
 from privit.sweep.methods import Method
-from privit.sweep.recipe import Experiment, Recipe, Setting
-from privit.sweep.tasks import Cell
+from privit.sweep.recipe.recipe import Experiment, Recipe, Setting
+from privit.sweep.run.tasks import Cell
 
 FORMAT = 1
+ANSWERS = {"bench": "measured"}
+"""What a stage found is in a cell under the stage's name, but for this one."""
 
 
 def result_of(out: Path, task: str) -> dict[str, Any] | None:
@@ -25,13 +29,17 @@ def result_of(out: Path, task: str) -> dict[str, Any] | None:
 def write_cell(out: Path, cell: Cell, error: str | None = None) -> str:
     """Writes a cell's file from what its tasks left; gives done, failed or missing."""
     result = result_of(out, cell.result)
-    benches = {task: result_of(out, task) for task in cell.benches}
-    if error is None and (result is None or None in benches.values()):
+    asked = {task: result_of(out, task) for task in cell.asked}
+    if error is None and (result is None or None in asked.values()):
         return "missing"
     status = "done" if error is None else "failed"
-    measured = {b["protocol"]: b for b in benches.values() if b is not None}
+    answers: dict[str, dict[str, Any]] = {"measured": {}, "agreement": {}, "private": {}}
+    for task, found in asked.items():
+        if found is not None:
+            kind, on = task.partition("-")[0], [found["protocol"], found.get("network")]
+            answers[ANSWERS.get(kind, kind)]["/".join(filter(None, on))] = found
     content: dict[str, Any] = {"format": FORMAT, "status": status, "identity": _identity(cell)}
-    content |= _about(cell) | (result or {}) | {"measured": measured, "error": error}
+    content |= _about(cell) | (result or {}) | answers | {"error": error}
     if result is not None:
         content["budget"]["sites"] = {kind: sum(kept) for kind, kept in result["kept"].items()}
         if cell.price is not None:
@@ -84,6 +92,8 @@ def _about(cell: Cell) -> dict[str, Any]:
         "shows": list(experiment.shows),
         "method": cell.method.name,
         "label": cell.method.label,
+        "student": cell.method.student_of(cell.budget.name),
+        "student_label": _student_label(cell),
         "seed": cell.seed,
         "budget": _budget(cell),
         "model": experiment.setting.model,
@@ -96,12 +106,28 @@ def _budget(cell: Cell) -> dict[str, Any]:
     budget, price = cell.budget, cell.price
     if price is None:
         return {"name": budget.name, "asked": dict(budget.sites)}
-    return {"name": budget.name, "asked": {price.unit: budget.cost}, "price": vars(price).copy()}
+    asked = {price.unit: budget.cost} | budget.caps | budget.sites
+    return {"name": budget.name, "asked": asked, "price": vars(price).copy()}
+
+
+def _student_label(cell: Cell) -> str:
+    """The method and, where it has models under several budgets, what this one may keep or cost."""
+    budget, price = cell.budget, cell.price
+    if not cell.method.many:
+        return cell.method.label
+    if price is None:
+        kept = {kind: budget.sites[kind] for kind in cell.method.kinds if kind in budget.sites}
+        shares = [f"{100 * v:g} %" if isinstance(v, float) else f"{v:,}" for v in kept.values()]
+        said = " + ".join(shares) + (f" of {next(iter(kept))}" if len(kept) == 1 else "")
+        return f"{cell.method.label}, {said or budget.name}"
+    units = {price.unit: budget.cost or 0.0} | budget.caps
+    amounts = [replace(price, unit=cast(Unit, unit)).show(value) for unit, value in units.items()]
+    return f"{cell.method.label}, {' and '.join(amounts)}"
 
 
 def _identity(cell: Cell) -> str:
     """sha256 of what was computed: the tasks' names are hashes of all that went in."""
-    return hashlib.sha256("\n".join((cell.result, *cell.benches)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((cell.result, *cell.asked)).encode()).hexdigest()
 
 
 def _experiment(experiment: Experiment) -> dict[str, Any]:
@@ -112,7 +138,7 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "shows": list(experiment.shows),
         "note": experiment.note,
         "methods": [_method(method) for method in experiment.methods],
-        "bench": list(experiment.bench),
+        "asking": vars(experiment.asking).copy(),
         "prices": [vars(price).copy() for price in experiment.prices],
         **_setting(experiment.setting),
     }

@@ -20,9 +20,12 @@ from privit.cost.network import network
 from privit.cost.spu.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
-from privit.sweep.fronts import check_lines, own_methods, read_front
 from privit.sweep.methods import METHODS, Method, merged
-from privit.sweep.recipe import (
+from privit.sweep.recipe.asking import check_protocols, read_asking
+from privit.sweep.recipe.budgets import check_lines, own_methods, read_front
+from privit.sweep.recipe.keys import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
+from privit.sweep.recipe.model_and_data import check_data, known_spec
+from privit.sweep.recipe.recipe import (
     SHOWS,
     Experiment,
     Recipe,
@@ -31,8 +34,6 @@ from privit.sweep.recipe import (
     read_toml,
     recipe_name,
 )
-from privit.sweep.subject import check_data, known_spec
-from privit.sweep.tables import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
 
 _STAGES: Mapping[str, type[TrainConfig]] = {
     "teacher": TeacherConfig,
@@ -96,7 +97,7 @@ def _setting(file: Path, tables: Table, problems: list[str]) -> Setting:
         configs[stage] = _config(kind, start, tables.get(stage, {}), f"[{stage}]", problems)
     cost = known_entries(tables.get("cost", {}), COST, "[cost]", problems)
     protocols, networks = tuple(cost.get("protocols", PROTOCOLS)), tuple(cost.get("networks", ["lan", "wan"]))
-    _check_protocols(protocols, "[cost] protocols", problems)
+    check_protocols(protocols, "[cost] protocols", problems)
     for name in networks:
         problems += _refusal(lambda name=name: network(str(name)), "[cost] networks: ")
     setting = Setting(
@@ -165,10 +166,7 @@ def _experiment(
     problems += [
         f"{where}: shows has {show!r}; known: {', '.join(SHOWS)}" for show in shows if show not in SHOWS
     ]
-    bench = tuple(table.get("bench", []))
-    _check_protocols(bench, f"{where}: bench", problems)
-    if bench and not setting.export:
-        problems.append(f"{where}: bench measures artifacts, but [cost] export is false")
+    asking = read_asking(table, where, setting.export, problems)
     inner = table.get("fronts")
     if inner is not None and table.keys() & FRONT.keys():
         problems.append(f"{where}: methods and budgets stand beside fronts; put them into one of the fronts")
@@ -188,15 +186,9 @@ def _experiment(
         shows,
         table.get("note", ""),
         tuple(fronts),
-        bench,
+        asking,
         setting,
     )
-
-
-def _check_protocols(names: tuple[Any, ...], where: str, problems: list[str]) -> None:
-    problems += [
-        f"{where} has {name!r}; known: {', '.join(PROTOCOLS)}" for name in names if name not in PROTOCOLS
-    ]
 
 
 def _is_seed(value: Any) -> bool:

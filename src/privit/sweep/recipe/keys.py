@@ -1,4 +1,4 @@
-"""The tables of a recipe: which keys each may have, and of what type."""
+"""The keys that each table of a recipe may have, and of what type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ Keys = dict[str, type]
 SITE_BUDGETS: Keys = {"keep": list, "budgets": list, "grid": dict}
 COST_BUDGETS: Keys = {"max_seconds": list, "max_bytes": list, "max_rounds": list, "max_relu_ops": list}
 PRICE: Keys = {"protocol": str, "network": str}
-FRONT: Keys = {"methods": list, **SITE_BUDGETS, **COST_BUDGETS, **PRICE, "one_descent": bool}
+FRONT: Keys = {
+    "methods": list,
+    **SITE_BUDGETS,
+    **COST_BUDGETS,
+    **PRICE,
+    "names": list,
+    "one_descent": bool,
+    "only": list,
+}
 EXPERIMENT: Keys = FRONT | {
     "name": str,
     "title": str,
@@ -20,6 +28,9 @@ EXPERIMENT: Keys = FRONT | {
     "shows": list,
     "note": str,
     "bench": list,
+    "against": list,
+    "agreement": dict,
+    "private": dict,
     "fronts": list,
     "model": str,
     "data": str,
@@ -35,7 +46,10 @@ METHOD: Keys = {
     "retrain": bool,
     "fitted": bool,
     "layers": list,
+    "student": str,
+    "fill": dict,
 }
+ASKED: Keys = {"images": int, "protocols": list}
 COST: Keys = {"protocols": list, "networks": list, "export": bool}
 RECIPE: Keys = {
     "title": str,

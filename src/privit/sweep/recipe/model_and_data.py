@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from privit.data.catalog import catalog_spec
-from privit.data.sources import HUB_NAMES
-from privit.errors import PrivitError
+from privit.data.sources import HUB_NAMES, data_file
+from privit.errors import PrivitError, RequestError
 from privit.plan import site_budget
 from privit.spec import Granularity, Spec, sites
 
@@ -25,7 +26,7 @@ def known_spec(model: str, image_size: int | None, problems: list[str]) -> Spec 
         name, _, file = model.partition("@")
         if not model.startswith(("timm:", "hf:")):
             name, file = Path(model.partition(":")[0]).stem, model.partition(":")[0]
-        if file and not Path(file).is_file():
+        if file and not _may_be_there(file):
             problems.append(f"model is {model!r}, but there is no file {file}")
     except PrivitError as error:
         problems.append(f"model is {model!r}: {error.message}")
@@ -45,11 +46,19 @@ def check_data(name: str, problems: list[str]) -> None:
         problems.append(f"data is {name!r}, but there is no such folder here; known names: {known}, hf:NAME")
 
 
-def check_reachable(name: str) -> None:
-    """Loads what there is to know of the data, so that missing data stop a sweep before it starts."""
+def check_reachable(model: str, data: str) -> None:
+    """Looks for what the model and the data need, so that what is missing stops a sweep before it starts."""
     from privit.data.datasets import load_data
 
-    load_data(name)
+    file = model.partition("@")[2]
+    if file and not data_file(file).is_file():
+        raise RequestError(f"there is no file {file} for {model}", f"put it into $PRIVIT_DATA/{file}")
+    load_data(data)
+
+
+def _may_be_there(file: str) -> bool:
+    """A bare name may lie below a $PRIVIT_DATA that is not set yet; a sweep looks again when it starts."""
+    return data_file(file).is_file() or ("PRIVIT_DATA" not in os.environ and Path(file).name == file)
 
 
 def site_counts(

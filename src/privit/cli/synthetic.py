@@ -11,8 +11,6 @@ from privit.errors import RequestError
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import Spec
 
-Subject = Artifact
-
 
 @dataclass(frozen=True)
 class Synthetic:
@@ -38,7 +36,7 @@ class Synthetic:
     seed: int = 0
 
 
-def read_subject(artifact: Path | None, synthetic: Synthetic) -> Subject:
+def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
     """The artifact, or one of the synthetic plan; its weights are None where there are none on disk."""
     if (artifact is None) == (synthetic.model is None):
         raise RequestError("give an artifact's folder or --model, one of them", "privit cost out")

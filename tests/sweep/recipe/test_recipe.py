@@ -14,10 +14,11 @@ from privit.cli import main
 from privit.errors import RequestError
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS
-from privit.sweep.recipe import read_recipe
-from privit.sweep.tasks import Grid
+from privit.sweep.recipe.recipe import read_recipe
+from privit.sweep.run.runner import run_sweep
+from privit.sweep.run.tasks import Grid
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 
 
@@ -34,8 +35,9 @@ def test_every_committed_recipe_has_no_problems_and_opens_with_what_to_expect(fi
     assert lines[1].startswith("Time: ")
     assert lines[2].startswith("Expect: ")
     for experiment in recipe.experiments:
-        # Comparisons have three seeds; what is measured of one plan does not vary with the seed.
-        assert len(experiment.setting.seeds) >= 3 or experiment.name == "measured"
+        # Comparisons have three seeds or say that they have one; what is measured of a plan varies with none.
+        named = experiment.name == "measured" or "one seed" in experiment.note
+        assert len(experiment.setting.seeds) >= 3 or named
 
 
 @pytest.mark.parametrize("size", ["mini", "cifar10", "paper"])
@@ -225,6 +227,35 @@ def test_seeds_share_a_teacher_if_asked_to(tmp_path: Path) -> None:
     assert teachers[1][0].settings["config"]["seed"] == 7
 
 
+def test_a_model_file_may_lie_below_privit_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = re.sub('model = ".*"', 'model = "timm:deit_tiny_patch16_224@tiny.safetensors"', SETTING)
+    file = write_recipe(tmp_path, EXPERIMENT, setting)
+    monkeypatch.setenv("PRIVIT_DATA", str(tmp_path / "data"))
+    with pytest.raises(RequestError, match=r"there is no file tiny.safetensors"):
+        read_recipe(file)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tiny.safetensors").touch()
+    spec = read_recipe(file).experiments[0].setting.spec
+    assert spec is not None
+    assert spec.tokens == 197
+    # Whoever only reads a recipe need not have the file.
+    monkeypatch.delenv("PRIVIT_DATA")
+    recipe = read_recipe(file)
+    with pytest.raises(RequestError, match=r"there is no file tiny.safetensors"):
+        run_sweep(recipe, tmp_path / "out")
+    assert not (tmp_path / "out" / "stages").exists()
+
+
+def test_the_recipe_of_deit_has_the_students_of_its_page() -> None:
+    page = json.loads((RECIPES.parent / "docs/results/cifar10/results.json").read_text())
+    grid = Grid(read_recipe(RECIPES / "cifar10" / "deit.toml"))
+    students = {c.method.student_of(c.budget.name) for c in grid.cells if c.experiment.name == "deit"}
+    assert page["students"].keys() <= students
+    searches = {t.name for t in grid.tasks.values() if t.stage == "search"}
+    # Two descents, SNL's, one under cost for two students, and four that train nothing.
+    assert len(searches) == 8
+
+
 def test_settings_are_the_same_for_every_method_but_for_what_its_entry_says(tmp_path: Path) -> None:
     text = EXPERIMENT.replace('["privit-g"]', '["privit-g", "snl", "mpcvit"]')
     grid = Grid(read_recipe(write_recipe(tmp_path, text)))
@@ -249,6 +280,8 @@ def test_a_check_says_what_would_run_and_runs_nothing(
         "finetune": 1,
         "result": 1,
         "bench": 0,
+        "agreement": 0,
+        "private": 0,
     }
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,7 @@ from privit.errors import PrivitError
 from privit.presets import Preset
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS, Method, merged
-from privit.sweep.priced import (
+from privit.sweep.recipe.cost_budgets import (
     cost_budgets,
     floor_problems,
     price_problems,
@@ -21,9 +21,9 @@ from privit.sweep.priced import (
     read_price,
     refusal,
 )
-from privit.sweep.recipe import Front, Setting, budget_from
-from privit.sweep.subject import site_counts
-from privit.sweep.tables import FRONT, METHOD, Table, check_folder_name, known_entries
+from privit.sweep.recipe.keys import FRONT, METHOD, Table, check_folder_name, known_entries
+from privit.sweep.recipe.model_and_data import site_counts
+from privit.sweep.recipe.recipe import Front, Setting, budget_from
 
 
 def own_methods(tables: Table, problems: list[str]) -> dict[str, Method]:
@@ -58,12 +58,17 @@ def read_front(
             problems.append(f"{where}: no method is called {name!r}; known: {', '.join(known)}")
     methods = tuple(known[name] for name in names if name in known)
     price = read_price(table, where, problems)
-    budgets = cost_budgets(table, price) if price else _budgets(table, where, problems)
+    budgets = _budgets(table, where, problems)
+    budgets = cost_budgets(table, price, budgets, where, problems) if price else budgets
     if not budgets and any(method.budgeted for method in methods):
         problems.append(f"{where}: no budget is given; write keep, budgets, grid or max_seconds")
     found = price_problems(price, budgets, setting.protocols, setting.networks) if price and budgets else []
     problems += [f"{where}: {problem}" for problem in found]
-    front = Front(methods, budgets, table.get("one_descent", True), price)
+    only = tuple(map(str, table.get("only", ())))
+    unknown = [name for name in only if name not in {budget.name for budget in budgets}]
+    named = ", ".join(budget.name for budget in budgets)
+    problems += [f"{where}: only has {name!r}, but the budgets are {named}" for name in unknown]
+    front = Front(methods, budgets, table.get("one_descent", True), price, only)
     for method in methods:
         _check_method(method, front if not found else replace(front, budgets=()), where, setting, problems)
     return front
@@ -124,15 +129,36 @@ def _check_method(method: Method, front: Front, where: str, setting: Setting, pr
         ]
     if front.price is None:
         found += _layer_problems(method, setting)
+    found += _student_problems(method, front)
     problems += [f"{where}: {problem}" for problem in found]
 
 
 def _cost_problems(method: Method, front: Front, stages: Preset, setting: Setting) -> list[str]:
     assert front.price is not None
-    if reason := refusal(method, stages.search):
+    capped = any(budget.caps or budget.sites for budget in front.budgets)
+    if reason := refusal(method, stages.search, capped):
         return [f"cannot be given a budget in cost: {reason}"]
     search = priced_stages(stages, front.price).search
-    return floor_problems(method, search, front.price, front.budgets, setting.spec)
+    capped_sites = front.budgets[0].sites if front.budgets else {}
+    found = site_counts(capped_sites, setting.spec, search.granularity)[1]
+    return found + floor_problems(method, search, front.price, front.budgets, setting.spec)
+
+
+def _student_problems(method: Method, front: Front) -> list[str]:
+    found: list[str] = []
+    if method.student:
+        check_folder_name(method.student.replace("{budget}", "x"), "student", found)
+        if not method.many and len(front.finished(front.budgets)) > 1:
+            found.append(f"several budgets give students called {method.student!r}; put {{budget}} into it")
+    if method.fill and (front.price is None or method.route not in ("search", "untrained")):
+        found.append("fill adds sites to a plan found under a cost; give such a budget: max_seconds, ...")
+    if method.fill and not method.tuned:
+        found.append("a filled plan has to be fine-tuned, which this method is not")
+    return found + [
+        f"fill has {kind} = {value!r}; write fill = {{ gelu = 0.1, softmax = 0.1 }}"
+        for kind, value in method.fill.items()
+        if kind not in KINDS or isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0
+    ]
 
 
 def _layer_problems(method: Method, setting: Setting) -> list[str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from privit.errors import PrivitError, RequestError
-from privit.sweep.index import result_of, write_cell, write_index
-from privit.sweep.recipe import Recipe
-from privit.sweep.subject import check_reachable
-from privit.sweep.tasks import Cell, Grid, Task
-from privit.sweep.work import run_task
+from privit.sweep.recipe.model_and_data import check_reachable
+from privit.sweep.recipe.recipe import Recipe
+from privit.sweep.run.index import result_of, write_cell, write_index
+from privit.sweep.run.stages import run_task
+from privit.sweep.run.tasks import Cell, Grid, Task
 
 Tell = Callable[[str], None]
 
@@ -121,7 +121,7 @@ class Sweep:
                 self.statuses[cell.folder] = write_cell(self.out, cell, problem)
 
     def _problem(self, cell: Cell) -> str | None:
-        return next((self.failed[t] for t in (cell.result, *cell.benches) if t in self.failed), None)
+        return next((self.failed[t] for t in (cell.result, *cell.asked) if t in self.failed), None)
 
     def _fail(self, task: Task, error: str) -> None:
         """Fails a task and everything that waits for it."""
@@ -147,7 +147,7 @@ class Sweep:
 def needed(out: Path, grid: Grid) -> list[str]:
     """The unfinished tasks that some unfinished cell needs, in an order in which they can be done."""
     wanted: set[str] = set()
-    stack = [task for cell in grid.cells for task in (cell.result, *cell.benches)]
+    stack = [task for cell in grid.cells for task in (cell.result, *cell.asked)]
     while stack:
         name = stack.pop()
         if name not in wanted and result_of(out, name) is None:
@@ -168,9 +168,10 @@ def describe(out: Path, task: Task, error: str | None) -> str:
 
 def _check_data(recipe: Recipe) -> None:
     problems = []
-    for name in sorted({experiment.setting.data for experiment in recipe.experiments}):
+    settings = (experiment.setting for experiment in recipe.experiments)
+    for model, data in sorted({(setting.model, setting.data) for setting in settings}):
         try:
-            check_reachable(name)
+            check_reachable(model, data)
         except PrivitError as error:
             problems.append(f"{error.message} ({error.hint})")
     if problems:

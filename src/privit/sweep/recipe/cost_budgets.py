@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from privit.config import Budget, SearchConfig, budgets_problems, free_choices, spend
+from privit.config import Budget, SearchConfig, budgets_problems, free_choices
 from privit.cost.budgets.ladder import below_floor
-from privit.cost.budgets.pricing import Price, Pricer, Unit
+from privit.cost.budgets.pricing import ENGINE_UNITS, Price, Pricer, Unit
 from privit.plan import uniform_plan
 from privit.presets import Preset
 from privit.spec import KINDS, Granularity, Spec
 from privit.sweep.methods import PLANNED, Method
-from privit.sweep.tables import COST_BUDGETS, SITE_BUDGETS, Table
+from privit.sweep.recipe.keys import COST_BUDGETS, Table
 
 TEACHERS = ("gelu", "relu", "softmax")
 """Exact operators with which a teacher still predicts, so that what a site is worth can be measured in it."""
@@ -22,23 +22,42 @@ NARROW = {"drop": 0.1, "peak": 0.1, "mean_exp": 1.0}
 
 def read_price(table: Table, where: str, problems: list[str]) -> Price | None:
     """The price of a front's budgets in cost, or None if it has none."""
-    given = [key for key in COST_BUDGETS if key in table]
+    given = [key for key in table if key in COST_BUDGETS]
     if not given:
-        named = [key for key in ("protocol", "network") if key in table]
+        named = [key for key in ("protocol", "network", "names") if key in table]
         problems += [f"{where}: {key} is given, but no budget in cost such as max_seconds" for key in named]
         return None
-    if len(given) > 1:
-        problems.append(f"{where}: {' and '.join(given)} stand together; a front has one unit")
-    if beside := [key for key in SITE_BUDGETS if key in table]:
-        problems.append(f"{where}: {', '.join(beside)} in sites beside {given[0]}; write two fronts")
+    if several := [key for key in given[1:] if len(table[key]) != 1]:
+        problems.append(
+            f"{where}: {' and '.join(several)} beside {given[0]} should be one amount: the first of them is "
+            "the budget, the others are caps on every plan"
+        )
     unit = cast(Unit, given[0].removeprefix("max_"))
     return Price(unit, table.get("protocol", Price.protocol), table.get("network", Price.network))
 
 
-def cost_budgets(table: Table, price: Price) -> tuple[Budget, ...]:
-    """The budgets of a front in cost, the largest first; each is called by its unit and amount."""
-    values = list(dict.fromkeys(table[f"max_{price.unit}"]))
-    return tuple(spend(value, _name(price.unit, value)) for value in sorted(values, key=_falling))
+def cost_budgets(
+    table: Table, price: Price, in_sites: tuple[Budget, ...], where: str, problems: list[str]
+) -> tuple[Budget, ...]:
+    """The budgets of a front in cost, the largest first; each is called by its units and amounts.
+
+    One amount in another unit, and one budget `in_sites`, are caps on every plan, as for `privit search`.
+    """
+    if len(in_sites) > 1:
+        problems.append(f"{where}: beside a budget in cost, one in sites caps every plan; write two fronts")
+    other = [key.removeprefix("max_") for key in table if key in COST_BUDGETS]
+    caps = {unit: table[f"max_{unit}"][0] for unit in other if unit != price.unit and table[f"max_{unit}"]}
+    capped = "".join(f"-{_name(unit, value)}" for unit, value in caps.items())
+    capped += "".join(f"-{budget.name}" for budget in in_sites[:1])
+    sites = dict(in_sites[0].sites) if in_sites else {}
+    values, names = table[f"max_{price.unit}"], [str(name) for name in table.get("names", ())]
+    if names and len(names) != len(values):
+        problems.append(f"{where}: {len(names)} names for {len(values)} budgets")
+    own = dict(zip(map(repr, values), names, strict=False))
+    return tuple(
+        Budget(sites, own.get(repr(value), _name(price.unit, value) + capped), value, caps)
+        for value in sorted(dict.fromkeys(values), key=_falling)
+    )
 
 
 def priced_stages(stages: Preset, price: Price | None) -> Preset:
@@ -60,18 +79,21 @@ def price_problems(
 ) -> list[str]:
     """What is wrong with a front's price and budgets, whatever the method."""
     found = budgets_problems(budgets, price)
-    if found or price.unit in ("relu_ops", "and_gates"):
+    units = {price.unit, *(unit for budget in budgets for unit in budget.caps)}
+    if found or not units & set(ENGINE_UNITS):
         return found
     # Without these a report could not show any method's front in the budgets' unit.
     if price.protocol not in protocols:
         found.append(f"[cost] protocols lacks {price.protocol}, in which budgets are given")
-    if price.unit == "seconds" and price.network not in networks:
+    if "seconds" in units and price.network not in networks:
         found.append(f"[cost] networks lacks {price.network}, on which budgets are given")
     return found
 
 
-def refusal(method: Method, search: SearchConfig) -> str | None:
-    """Why a method cannot be given a budget in cost, or None."""
+def refusal(method: Method, search: SearchConfig, capped: bool = False) -> str | None:
+    """Why a method cannot be given a budget in cost (`capped`: in several units at once), or None."""
+    if method.route in PLANNED and capped:
+        return "its plans have one measure alone, so that nothing beside the first budget can be kept to"
     strange = [search.exact[kind] for kind in method.kinds if search.exact[kind] not in TEACHERS]
     if method.route not in PLANNED and strange:
         return (
@@ -89,12 +111,14 @@ def floor_problems(
     """Budgets that no plan of the method can meet, whatever the teacher's values turn out to be."""
     if spec is None:
         return []
-    lowest = floor(method, search, price, spec)
-    return [
-        below_floor(price, float(budget.cost or 0), lowest).message
-        for budget in budgets
-        if budget.cost is not None and budget.cost < lowest
-    ]
+    found = []
+    for budget in budgets:
+        for unit, most in {price.unit: float(budget.cost or 0), **budget.caps}.items():
+            asked = replace(price, unit=cast(Unit, unit))
+            lowest = floor(method, search, asked, spec)
+            if most < lowest:
+                found.append(below_floor(asked, most, lowest).message)
+    return list(dict.fromkeys(found))
 
 
 def floor(method: Method, search: SearchConfig, price: Price, spec: Spec) -> float:

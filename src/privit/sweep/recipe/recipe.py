@@ -6,7 +6,7 @@ docs/recipes.md describes every key.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from privit.errors import RequestError
 from privit.presets import Preset
 from privit.spec import Spec
 from privit.sweep.methods import Method
+from privit.sweep.recipe.asking import Asking
 
 SHOWS = (
     "front",
@@ -29,6 +30,7 @@ SHOWS = (
     "degradation",
     "breakdown",
     "measured",
+    "students",
 )
 """The figures and tables that a report can make of an experiment."""
 
@@ -56,19 +58,27 @@ class Setting:
 
 @dataclass(frozen=True)
 class Front:
-    """Methods that are given the same budgets; those in cost have one `price`."""
+    """Methods that are given the same budgets; those in cost have one `price`.
+
+    A descent meets every budget; of those that `only` names, if it names any, models are made.
+    """
 
     methods: tuple[Method, ...]
     budgets: tuple[Budget, ...]
     one_descent: bool = True
     price: Price | None = None
+    only: tuple[str, ...] = ()
+
+    def finished(self, budgets: Iterable[Budget]) -> list[Budget]:
+        """Those of the budgets under which models are made."""
+        return [budget for budget in budgets if not self.only or budget.name in self.only]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One table or figure: fronts that are shown together.
 
-    `paper` is the paper's own label for it, `bench` the protocols on which each cell is measured.
+    `paper` is the paper's own label for it, `asking` what is asked of each finished model.
     """
 
     name: str
@@ -77,7 +87,7 @@ class Experiment:
     shows: tuple[str, ...]
     note: str
     fronts: tuple[Front, ...]
-    bench: tuple[str, ...]
+    asking: Asking
     setting: Setting
 
     @property
@@ -104,7 +114,7 @@ class Recipe:
 
 def read_recipe(file: Path) -> Recipe:
     """The recipe in a TOML file; every problem in it, and in the recipes it includes, comes in one error."""
-    from privit.sweep.checking import parse_recipe
+    from privit.sweep.recipe.reading import parse_recipe
 
     recipe, problems = parse_recipe(file, read_toml(file))
     if problems:

@@ -1,0 +1,1 @@
+"""Running: cells, the stages that they share, and what is left on disk for a report."""
