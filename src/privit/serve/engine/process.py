@@ -19,6 +19,7 @@ import numpy as np
 
 import privit.errors
 from privit.errors import PrivitError, WorkError
+from privit.serve.engine.allowance import UNBOUNDED, Allowance
 from privit.serve.wire.frames import Kind, pack, read_frame
 
 LOCAL_KINDS = frozenset({Kind.CONTROL, Kind.BLOB})
@@ -38,6 +39,7 @@ class EngineProcess:
         self.log_file = log_file
         self.folder = Path(tempfile.mkdtemp(prefix="privit-"))  # mode 0700: the engine's sockets live here
         self.description: dict[str, str] = {}
+        self.allowance = UNBOUNDED
 
     @classmethod
     async def start(cls, folder: Path, protocol: str, role: str, log_file: Path) -> EngineProcess:
@@ -67,6 +69,7 @@ class EngineProcess:
             await engine.stop()
             raise
         engine.description = dict(reply["description"])
+        engine.allowance = Allowance(**reply["allowance"])
         return engine
 
     @property
