@@ -7,8 +7,15 @@ import contextlib
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
+
+from privit.errors import ConnectionFailed
+from privit.serve.parties.client import connect
+from privit.serve.parties.limits import Limits
+from privit.serve.parties.processes import local_helper, local_server
 from privit.serve.wire.addresses import parse_address
 from privit.serve.wire.frames import DATA_LIMIT, Kind, pack, read_frame
 
@@ -26,7 +33,7 @@ class Roughness:
     seed: int = 0
     least_seconds: float = 0.0
     frame_seconds: float = 0.2
-    data_seconds: float = 0.002
+    data_seconds: float = 0.001
     joined: float = 0.7
     split: float = 0.3
 
@@ -51,6 +58,41 @@ def rough_network(target: str, roughness: Roughness) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Who a session is with: the addresses as their owners gave them, `helper` for aby3 only."""
+
+    model: Path
+    protocol: str
+    server: str
+    helper: str | None
+    state: Path
+
+    def ask(self, roughness: Roughness, picture: np.ndarray) -> np.ndarray:
+        """The logits of one query in a session of its own, over a rough network to every other party."""
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(rough_network(self.server, roughness))
+            other = replace(roughness, seed=-1 - roughness.seed)
+            helper = self.helper and stack.enter_context(rough_network(self.helper, other))
+            client = connect(self.model, server, self.protocol, helper=helper, state=self.state)
+            return np.asarray(stack.enter_context(client).predict(picture).logits)
+
+
+@contextlib.contextmanager
+def rough_parties(artifact: Path, state: Path, protocol: str, sessions: int) -> Iterator[Parties]:
+    """A server, and for aby3 a helper with a rough network between the two, for so many clients at once."""
+    limits = Limits(sessions=sessions, queue=sessions)
+    with contextlib.ExitStack() as stack:
+        helper = between = None
+        if protocol == "aby3":
+            party = stack.enter_context(local_helper(artifact, state / "helper", limits))
+            helper, between = party.address, stack.enter_context(rough_network(party.address, Roughness()))
+        server = stack.enter_context(
+            local_server(artifact, state / "server", protocol, limits, helper=between)
+        )
+        yield Parties(artifact / "client", protocol, server.address, helper, state / "client")
 
 
 class _Proxy:
@@ -78,9 +120,9 @@ class _Proxy:
         task.add_done_callback(self._tasks.discard)
         self._connections += 1
         name = f"{self._roughness.seed}/{self._connections}"
-        await asyncio.sleep(random.Random(name).uniform(0, self._roughness.frame_seconds))
         ends = [writer]
         with contextlib.suppress(OSError, asyncio.CancelledError):
+            await asyncio.sleep(random.Random(name).uniform(0, self._roughness.frame_seconds))
             far_reader, far_writer = await asyncio.open_connection(
                 *parse_address(self._target), limit=DATA_LIMIT
             )
@@ -91,6 +133,8 @@ class _Proxy:
             )
         for end in ends:
             end.close()
+            with contextlib.suppress(OSError):
+                await end.wait_closed()
 
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rng: random.Random
@@ -123,7 +167,7 @@ class _Proxy:
 
 
 async def _fill(pipe: Pipe, reader: asyncio.StreamReader) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ConnectionFailed):
         while (frame := await read_frame(reader)) is not None:
             await pipe.put(pack(frame.kind, frame.channel, frame.payload))
     await pipe.put(None)

@@ -28,6 +28,7 @@ from privit.serve.wire.frames import (
     encode_message,
     pack,
 )
+from privit.serve.wire.gate import refuse
 from privit.serve.wire.meter import PushMeter
 from privit.serve.wire.shaping import ShapedLine
 from privit.serve.wire.tunnel import SilentPeer, Tunnel
@@ -166,6 +167,33 @@ def test_an_engine_connection_before_the_welcome_ends_the_connection() -> None:
         await far.close()
 
     asyncio.run(intrude())
+
+
+def test_a_party_that_still_sends_hears_why_it_was_refused() -> None:
+    async def send_on() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            near = socket.create_connection(listener.getsockname())
+            far, _ = listener.accept()
+        refusing = Tunnel(*await asyncio.open_connection(sock=near), first=True)
+        refusing.start()
+        reader, writer = await asyncio.open_connection(sock=far)
+
+        async def refuse_and_close() -> None:
+            await refuse(refusing, "engine", "stopped")
+            await refusing.close()
+
+        closing = asyncio.ensure_future(refuse_and_close())
+        for _ in range(20):
+            writer.write(pack(Kind.DATA, 1, b"x" * 1000))
+            await asyncio.sleep(0.01)
+        refused = Tunnel(reader, writer, first=False)
+        refused.start()
+        with pytest.raises(RemoteError, match="stopped"):
+            await refused.receive(5)
+        await refused.close()
+        await closing
+
+    asyncio.run(send_on())
 
 
 def test_silence_and_a_closed_connection_are_told_apart() -> None:

@@ -154,6 +154,11 @@ class Tunnel:
             ours, theirs = (ours + part, theirs) if channel.ours else (ours, theirs + part)
         return ours + Counts(self._sent_wire), theirs + Counts(self._received_wire)
 
+    async def wait_for_end(self, seconds: float) -> None:
+        """Returns when the other side has hung up, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._broken.wait(), seconds)
+
     async def close(self) -> None:
         """Ends every connection; safe to call twice."""
         self._fail(ConnectionFailed("the connection was closed"))
