@@ -27,7 +27,7 @@ test: install lint
 verify: install
 	$(BIN)/python -m benchmarks.verify
 
-# 200 private queries with every tenth client killed at a random moment.
+# 200 private queries with every tenth client killed at a random moment, and 200 sessions over rough networks.
 soak: install
 	$(BIN)/python -m benchmarks.soak
 

@@ -1,8 +1,9 @@
-"""Many private queries with clients killed at random moments: `python -m benchmarks.soak`.
+"""Many private queries with clients killed and bytes delayed at random: `python -m benchmarks.soak`.
 
 Clients come in pairs, ask a few queries each and compare every answer with the model in the clear. Every
 tenth client is killed at a random moment of its life. At the end the server must be the same process, hold no
-session, have no more memory or descriptors than a server needs, and answer a good query.
+session, have no more memory or descriptors than a server needs, and answer a good query. Before that, many
+sessions are opened over networks that delay, join and split everything: none may fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.rough_network import Parties, Roughness, rough_parties
 from privit.artifact import Artifact, Preprocessing, Public, save_artifact
+from privit.errors import PrivitError
 from privit.plan import all_weight_shapes, plan_from_counts
 from privit.serve.measure.private import clear_logits
 from privit.serve.parties.client import connect, health
@@ -44,6 +47,7 @@ class Plan:
     queries_each: int = 5
     kill_every: int = 10
     at_once: int = 2
+    rough_sessions: int = 200
     seed: int = 0
 
 
@@ -62,6 +66,7 @@ def soak(plan: Plan, folder: Path) -> dict[str, Any]:
     """The report of one soak; `passed` says whether everything held."""
     artifact = smallest_artifact(folder / "artifact")
     started = time.monotonic()
+    rough_failures = _rough_failures(plan, folder, artifact)
     limits = Limits(sessions=plan.at_once, queue=plan.at_once * 2, grace_seconds=5.0)
     with local_server(folder / "artifact", folder / "server", limits=limits) as server:
         before = _footprint(server)
@@ -83,7 +88,9 @@ def soak(plan: Plan, folder: Path) -> dict[str, Any]:
     complete = all(life["answered"] == life["asked"] for life in good)
     seconds = [s for life in good for s in life["seconds"]]
     return {
-        "passed": alive and settled and complete and wrong == 0 and last,
+        "passed": alive and settled and complete and wrong == 0 and last and not rough_failures,
+        "rough_sessions": plan.rough_sessions,
+        "rough_failures": rough_failures,
         "queries_asked": sum(life["asked"] for life in lives),
         "queries_answered": sum(life["answered"] for life in lives),
         "wrong_answers": wrong,
@@ -99,6 +106,29 @@ def soak(plan: Plan, folder: Path) -> dict[str, Any]:
         "memory_mb": [before["memory_mb"], after["memory_mb"]],
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+def _rough_failures(plan: Plan, folder: Path, artifact: Artifact) -> list[str]:
+    """What went wrong in sessions over rough networks: one in ten of cheetah, the others of aby3."""
+    seeds = range(plan.rough_sessions)
+    failures: list[str] = []
+    for protocol, own in (("cheetah", seeds[::10]), ("aby3", [seed for seed in seeds if seed % 10])):
+
+        def ask(seed: int, parties: Parties) -> None:
+            try:
+                logits = parties.ask(Roughness(plan.seed * 1_000_003 + seed), picture(seed))
+                if not _is_right(artifact, {"seed": seed, "logits": logits}):
+                    failures.append(f"session {seed} on {parties.protocol}: a wrong answer")
+            except PrivitError as error:
+                failures.append(f"session {seed} on {parties.protocol}: {error.message}")
+
+        if own:
+            with (
+                rough_parties(folder / "artifact", folder / protocol, protocol, plan.at_once) as parties,
+                ThreadPoolExecutor(plan.at_once) as pool,
+            ):
+                list(pool.map(ask, own, [parties] * len(own)))
+    return failures
 
 
 def _live(

@@ -77,7 +77,9 @@ def test_health_tells_protocol_plan_and_load(served: Served, client: Client) -> 
     assert state["protocol"] == "cheetah"
     assert state["private"] is True
     assert state["plan"] == served.artifact.plan.hash()
-    assert (state["sessions"], state["session_limit"], state["queued"]) == (1, 4, 0)
+    # Sessions of other tests may still be closing on a busy machine.
+    assert 1 <= state["sessions"] <= state["session_limit"] == 4
+    assert state["queued"] == 0
 
 
 def test_a_client_that_comes_while_the_server_starts_is_told_so_and_waits(
@@ -151,7 +153,7 @@ def test_over_tls_queries_are_limited_by_certificate_across_restarts(served: Ser
         with pytest.raises(ConnectionFailed, match="asked all its 2 queries"):
             connect(served.client_folder, party.address, certs=certs["alice"])
         party.process.send_signal(signal.SIGTERM)
-        assert party.process.wait(20) == 0
+        assert party.process.wait(120) == 0
     log = (tmp_path / "state" / "server.log").read_text()
     assert "of alice: query 2" in log
     assert "stopped" in log

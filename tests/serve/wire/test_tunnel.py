@@ -28,9 +28,13 @@ from privit.serve.wire.frames import (
     encode_message,
     pack,
 )
+from privit.serve.wire.gate import refuse
 from privit.serve.wire.meter import PushMeter
 from privit.serve.wire.shaping import ShapedLine
 from privit.serve.wire.tunnel import SilentPeer, Tunnel
+
+PATIENCE_SECONDS = 60.0
+"""Longer than anything takes here, on however busy a machine."""
 
 
 async def joined(network: Network | None = None) -> tuple[Tunnel, Tunnel]:
@@ -143,7 +147,7 @@ def test_engine_bytes_cross_the_tunnel_unchanged_and_are_counted_on_both_ends(tm
         await near.attach(tmp_path / "near-engine", tmp_path / "near-peer")
         _, writer = await asyncio.open_unix_connection(str(tmp_path / "near-peer"))
         writer.write(sent)
-        assert await asyncio.wait_for(arrived, 5) == sent
+        assert await asyncio.wait_for(arrived, PATIENCE_SECONDS) == sent
         ours, _ = near.counts()
         _, theirs = far.counts()
         assert (ours.actions, ours.engine_bytes) == (theirs.actions, theirs.engine_bytes) == (2, 512_001)
@@ -161,11 +165,38 @@ def test_an_engine_connection_before_the_welcome_ends_the_connection() -> None:
         near, far = await joined()
         await near._put(pack(Kind.OPEN, near._next_channel))
         with pytest.raises(FrameError, match="none was expected"):
-            await far.receive(5)
+            await far.receive(PATIENCE_SECONDS)
         await near.close()
         await far.close()
 
     asyncio.run(intrude())
+
+
+def test_a_party_that_still_sends_hears_why_it_was_refused() -> None:
+    async def send_on() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            near = socket.create_connection(listener.getsockname())
+            far, _ = listener.accept()
+        refusing = Tunnel(*await asyncio.open_connection(sock=near), first=True)
+        refusing.start()
+        reader, writer = await asyncio.open_connection(sock=far)
+
+        async def refuse_and_close() -> None:
+            await refuse(refusing, "engine", "stopped")
+            await refusing.close()
+
+        closing = asyncio.ensure_future(refuse_and_close())
+        for _ in range(20):
+            writer.write(pack(Kind.DATA, 1, b"x" * 1000))
+            await asyncio.sleep(0.01)
+        refused = Tunnel(reader, writer, first=False)
+        refused.start()
+        with pytest.raises(RemoteError, match="stopped"):
+            await refused.receive(PATIENCE_SECONDS)
+        await refused.close()
+        await closing
+
+    asyncio.run(send_on())
 
 
 def test_silence_and_a_closed_connection_are_told_apart() -> None:
@@ -175,7 +206,7 @@ def test_silence_and_a_closed_connection_are_told_apart() -> None:
             await far.receive(0.05)
         await near.close()
         with pytest.raises(Exception, match="closed the connection"):
-            await far.receive(5)
+            await far.receive(PATIENCE_SECONDS)
         await far.close()
 
     asyncio.run(wait())
@@ -187,7 +218,7 @@ def test_work_is_cancelled_when_the_other_side_goes_away() -> None:
         working = asyncio.ensure_future(far.guard(asyncio.sleep(60)))
         await near.close()
         with pytest.raises(Exception, match="closed the connection"):
-            await asyncio.wait_for(working, 5)
+            await asyncio.wait_for(working, PATIENCE_SECONDS)
         await far.close()
 
     asyncio.run(work())
@@ -222,8 +253,8 @@ def test_a_control_message_takes_the_delay_of_the_network_in_both_directions() -
         for sender, receiver in ((near, far), (far, near)):
             started = time.monotonic()
             await sender.send("bye")
-            await receiver.receive(5)
-            assert 0.02 <= time.monotonic() - started < 1.0
+            await receiver.receive(PATIENCE_SECONDS)
+            assert time.monotonic() - started >= 0.02
         await near.close()
         await far.close()
 

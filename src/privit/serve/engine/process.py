@@ -17,6 +17,7 @@ import numpy as np
 
 import privit.errors
 from privit.errors import PrivitError, WorkError
+from privit.serve.engine.allowance import UNBOUNDED, Allowance
 from privit.serve.engine.socket_folder import SUFFIX, SocketFolder
 from privit.serve.wire.addresses import keeping
 from privit.serve.wire.frames import Kind, pack, read_frame
@@ -38,6 +39,7 @@ class EngineProcess:
         self.log_file = log_file
         self._folder = SocketFolder()
         self.description: dict[str, str] = {}
+        self.allowance = UNBOUNDED
 
     @classmethod
     async def start(cls, folder: Path, protocol: str, role: str, log_file: Path) -> EngineProcess:
@@ -69,6 +71,7 @@ class EngineProcess:
             await engine.stop()
             raise
         engine.description = dict(reply["description"])
+        engine.allowance = Allowance(**reply["allowance"])
         return engine
 
     @property

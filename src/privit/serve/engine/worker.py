@@ -6,6 +6,7 @@ this process and nothing else; whatever the engine prints goes to the log file t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -15,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,28 @@ def seal_process() -> None:
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            # Where memory runs out all the same, the kernel takes a worker and not the server.
+            Path("/proc/self/oom_score_adj").write_text("500")
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # A core pattern that is a pipe ignores RLIMIT_CORE.
         libc.prctl(PR_SET_DUMPABLE, 0)
+
+
+def wall_in() -> None:
+    """From here on the address space grows by the machine's memory at most, beyond which the engine ends.
+
+    The second wall behind the tunnel's count of bytes. It stands that far out because the engine reserves
+    gigabytes that it does not use, for the stacks and heaps of its threads.
+    """
+    if sys.platform == "linux":
+        page = os.sysconf("SC_PAGE_SIZE")
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * page
+        limit = used + os.sysconf("SC_PHYS_PAGES") * page
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 class Worker:
@@ -88,13 +108,20 @@ class Worker:
 
     def do_prepare(self, request: dict[str, Any]) -> Event:
         """Compiles, and gives the description that the handshake compares."""
+        from privit.serve.engine.allowance import allowance_of
         from privit.serve.engine.engine import Engine
 
         log_file = Path(request["log_file"])
         self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file)
         spec = self._engine.artifact.spec
         self._public_shape = (spec.channels, spec.image_size, spec.image_size)
-        return "prepared", {"description": self._engine.description()}, None
+        allowance = allowance_of(self._engine.artifact, request["protocol"])
+        wall_in()
+        return (
+            "prepared",
+            {"description": self._engine.description(), "allowance": asdict(allowance)},
+            None,
+        )
 
     def do_open(self, request: dict[str, Any]) -> Event:
         """Opens the session with the other parties."""

@@ -226,13 +226,19 @@ class Client:
             self._server, self._certs, "server", self._patience.connect_seconds, self._network
         )
         self._tunnels.append(tunnel)
+        # Attached first: the server's engine may reach for ours right after the welcome.
+        await tunnel.attach(
+            self._engine.socket_of(CLIENT),
+            self._engine.socket_of(SERVER),
+            self._engine.allowance.setup_bytes,
+        )
         await tunnel.send("hello", **_hello("query", self._engine.description))
         welcome = await self._welcome(tunnel)
         handshake.check(welcome["description"], self._engine.description, str(self._model))
-        await tunnel.attach(self._engine.socket_of(CLIENT), self._engine.socket_of(SERVER))
         if self._helper is not None:
-            other = await join_helper(self._helper, self._certs, welcome["token"], CLIENT, self._engine)
-            self._tunnels.append(other)
+            patience = self._patience.setup_seconds
+            joining = join_helper(self._helper, self._certs, welcome["token"], CLIENT, self._engine, patience)
+            self._tunnels.append(await tunnel.guard(joining))
         work = self._engine.open(self._protocol.parties, welcome["token"], self._patience.query_seconds)
         await self._guard(work, self._patience.setup_seconds)
         return self._cost((Counts(), Counts()), started)
@@ -261,6 +267,8 @@ class Client:
             raise ConnectionFailed("this session is closed", "connect again")
         tunnel = self._tunnels[0]
         try:
+            for each in self._tunnels:
+                each.allow(self._engine.allowance.query_bytes)
             await tunnel.send("query", number=self._queries + 1)
             message = await tunnel.receive(self._patience.setup_seconds)
             if message["type"] != "go" or message["number"] != self._queries + 1:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,28 @@ from privit.serve.wire.dial import dial
 from privit.serve.wire.frames import log_reason
 from privit.serve.wire.gate import Gate, refuse
 from privit.serve.wire.tls import Peer, check_role
-from privit.serve.wire.tunnel import Tunnel
+from privit.serve.wire.tunnel import SilentPeer, TooManyBytes, Tunnel
 
 log = logging.getLogger("privit.helper")
 PARTIES, RANK = 3, HELPER
 PROTOCOL = "aby3"
 TOKEN_CHARACTERS = 32
 ROLES = {SERVER: "server", CLIENT: "client"}
+DIAL_SECONDS = 30.0
+
+
+class HelperFailed(ConnectionFailed):
+    """The helper refused a session, or went away before it began."""
+
+
+@dataclass(frozen=True)
+class _First:
+    """The party of a session that came first; the events say that the other came, and that both are done."""
+
+    rank: int
+    tunnel: Tunnel
+    paired: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def run_helper(
@@ -44,11 +61,17 @@ def run_helper(
 
 
 async def join_helper(
-    address: str, certs: Path | None, token: str, rank: int, engine: EngineProcess, seconds: float = 30.0
+    address: str, certs: Path | None, token: str, rank: int, engine: EngineProcess, seconds: float
 ) -> Tunnel:
-    """A tunnel to the helper, attached to this side's engine; both parties show the same one-time token."""
-    tunnel = await dial(address, certs, "helper", seconds)
+    """A tunnel to a helper that is ready, attached to this side's engine.
+
+    Both parties show the same one-time token; the helper is ready when the other has come, too.
+    """
+    tunnel = await dial(address, certs, "helper", DIAL_SECONDS)
     try:
+        # Attached first: the helper's engine may reach for ours as soon as it has said that it is ready.
+        allowed = engine.allowance.setup_bytes
+        await tunnel.attach(engine.socket_of(rank), engine.socket_of(RANK), allowed)
         await tunnel.send(
             "hello",
             version=handshake.WIRE_VERSION,
@@ -57,7 +80,11 @@ async def join_helper(
             token=token,
             rank=rank,
         )
-        await tunnel.attach(engine.socket_of(rank), engine.socket_of(RANK))
+        if (await tunnel.receive(seconds))["type"] != "ready":
+            raise ConnectionFailed("it answered with something other than ready")
+    except ConnectionFailed as error:
+        await tunnel.close()
+        raise HelperFailed(f"no help from {address}: {error.message}", error.hint) from error
     except BaseException:
         await tunnel.close()
         raise
@@ -96,7 +123,9 @@ class Helper:
         self._gate = Gate(host, port, certs, limits.hello_seconds, self._on_connection)
         self._pool = EnginePool(folder, PROTOCOL, "helper", state / "engine.log")
         self._log_handler = log_to(state / "helper.log")
-        self._waiting: dict[str, tuple[int, Tunnel, asyncio.Future[None]]] = {}
+        self._waiting: dict[str, _First] = {}
+        self._in_session = 0
+        self._places = asyncio.Semaphore(limits.sessions)
         self.port = self._gate.port
 
     async def start(self) -> None:
@@ -140,53 +169,96 @@ class Helper:
         first = self._waiting.pop(token, None)
         if first is None:
             await self._wait_for_other(tunnel, token, rank)
-        elif first[0] == rank:
-            first[2].cancel()
-            await refuse(tunnel, "protocol", "two parties claimed the same place in one session")
-        else:
-            tunnels = {first[0]: first[1], rank: tunnel}
-            try:
-                await self._session(tunnels, token)
-            finally:
-                if not first[2].done():
-                    first[2].set_result(None)
+            return
+        first.paired.set()
+        try:
+            if first.rank == rank:
+                await refuse(tunnel, "protocol", "two parties claimed the same place in one session")
+            else:
+                await self._session({first.rank: first.tunnel, rank: tunnel}, token)
+        finally:
+            first.over.set()
 
     async def _wait_for_other(self, tunnel: Tunnel, token: str, rank: int) -> None:
-        if len(self._waiting) >= self._limits.queue + self._limits.sessions:
-            await refuse(tunnel, "busy", "too many sessions wait for their second party", "try again later")
+        """Keeps the connection of the party that came first: in the waiting room, then in its session."""
+        room = self._limits.queue + self._limits.sessions
+        if len(self._waiting) + self._in_session >= room:
+            await refuse(tunnel, "busy", f"all {room} places of the helper are taken", "try again later")
             return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = (rank, tunnel, done)
+        first = self._waiting[token] = _First(rank, tunnel)
+        seconds = self._limits.pair_seconds
         try:
-            await tunnel.guard(_until(done))
+            await tunnel.guard(first.paired.wait(), seconds)
+        except SilentPeer:
+            if token in self._waiting:
+                log.warning("a %s waited alone for %g seconds", ROLES[rank], seconds)
+                told = f"the other party did not come to the helper within {seconds:g} seconds"
+                await refuse(tunnel, "timeout", told, "try again")
+                return
         finally:
             self._waiting.pop(token, None)
+        await tunnel.guard(first.over.wait())
 
     async def _session(self, tunnels: dict[int, Tunnel], token: str) -> None:
-        engine = await self._pool.take()
+        """Serves the two until one of them goes; every other end is logged and told to both."""
+        self._in_session += 1
         try:
-            for rank, tunnel in tunnels.items():
-                await tunnel.attach(engine.socket_of(RANK), engine.socket_of(rank))
-            work = engine.open(PARTIES, token, self._limits.idle_seconds + self._limits.query_seconds)
-            await tunnels[SERVER].guard(tunnels[CLIENT].guard(work, self._limits.setup_seconds))
-            self._pool.refill()
-            log.info("a session is open")
-            await tunnels[SERVER].guard(tunnels[CLIENT].guard(_answer(engine)))
+            await tunnels[SERVER].guard(tunnels[CLIENT].guard(self._serve(tunnels, token)))
+        except SilentPeer as error:
+            log.warning("a session ended: %s", error.message)
+            await _refuse_all(tunnels, "timeout", error.message)
         except EngineDied as error:
             log.error("%s; %s", error.message, error.hint)
-            for tunnel in tunnels.values():
-                await refuse(tunnel, "engine", "the helper's engine stopped during this session", "try again")
-        except (ConnectionFailed, PrivitError) as error:
+            await _refuse_all(tunnels, "engine", "the helper's engine stopped during this session")
+        except TooManyBytes as error:
+            log.warning("a session ended: %s", error.message)
+            await _refuse_all(tunnels, "limit", "a party sent more than the program can need")
+        except PrivitError as error:
             log.info("a session ended: %s", log_reason(error))
         finally:
-            await engine.stop()
+            self._in_session -= 1
+
+    async def _serve(self, tunnels: dict[int, Tunnel], token: str) -> None:
+        async with self._place():
+            engine = await self._pool.take()
+            try:
+                for rank, tunnel in tunnels.items():
+                    allowed = engine.allowance.setup_bytes
+                    await tunnel.attach(engine.socket_of(RANK), engine.socket_of(rank), allowed)
+                # Only now may either open: both have attached before they came.
+                for tunnel in tunnels.values():
+                    await tunnel.send("ready")
+                work = engine.open(PARTIES, token, self._limits.idle_seconds + self._limits.query_seconds)
+                await tunnels[CLIENT].guard(work, self._limits.setup_seconds)
+                self._pool.refill()
+                log.info("a session is open")
+                await _answer(engine, tunnels)
+            finally:
+                await engine.stop()
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """One of the places of running sessions, after waiting for it as long as a set-up may take."""
+        seconds = self._limits.setup_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise SilentPeer(f"all sessions of the helper were taken for {seconds:g} seconds") from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
 
-async def _answer(engine: EngineProcess) -> None:
+async def _refuse_all(tunnels: dict[int, Tunnel], code: str, message: str) -> None:
+    for tunnel in tunnels.values():
+        await refuse(tunnel, code, message, "try again")
+
+
+async def _answer(engine: EngineProcess, tunnels: dict[int, Tunnel]) -> None:
     """Takes part in one query after another until the parties go away."""
     while True:
+        for tunnel in tunnels.values():
+            tunnel.allow(engine.allowance.query_bytes)
         await engine.query()
-
-
-async def _until(done: asyncio.Future[None]) -> None:
-    await done

@@ -27,6 +27,7 @@ class Limits:
         setup_seconds: how long compile, key exchange and OT may take.
         idle_seconds: how long an open session may ask nothing.
         query_seconds: how long one query may take.
+        pair_seconds: how long a helper keeps the first party of a session waiting for the second.
         grace_seconds: how long a shutdown waits for running queries.
     """
 
@@ -40,6 +41,7 @@ class Limits:
     setup_seconds: float = 300.0
     idle_seconds: float = 600.0
     query_seconds: float = 3600.0
+    pair_seconds: float = 60.0
     grace_seconds: float = 30.0
 
     def __post_init__(self) -> None:

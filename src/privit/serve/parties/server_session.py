@@ -11,13 +11,13 @@ from privit.errors import ConnectionFailed, PrivitError
 from privit.serve.engine.pool import EnginePool
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
-from privit.serve.parties.helper import join_helper
+from privit.serve.parties.helper import HelperFailed, join_helper
 from privit.serve.parties.limits import Limits, QueryLedger
 from privit.serve.parties.places import Places, Refused
 from privit.serve.wire.frames import RemoteError
 from privit.serve.wire.gate import refuse
 from privit.serve.wire.tls import Peer
-from privit.serve.wire.tunnel import SilentPeer, Tunnel
+from privit.serve.wire.tunnel import SilentPeer, TooManyBytes, Tunnel
 
 log = logging.getLogger("privit.serve")
 
@@ -69,6 +69,11 @@ class Session:
                 told,
                 "try again; the server's log says more",
             )
+        except HelperFailed as error:
+            await self._end(logging.WARNING, error.message, "engine", error.message, error.hint)
+        except TooManyBytes as error:
+            told = "this client's engine sent more than the program can need"
+            await self._end(logging.WARNING, error.message, "limit", told)
         except SilentPeer as error:
             await self._end(logging.WARNING, error.message, "timeout", error.message, "connect again")
         except ConnectionFailed as error:
@@ -100,20 +105,29 @@ class Session:
         helper, called = None, False
         try:
             token = secrets.token_hex(16)
-            await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
-            await self.tunnel.attach(engine.socket_of(SERVER), engine.socket_of(CLIENT))
-            await self._wait_for_engine()
-            called = True
-            if self.options.helper is not None:
-                helper = await join_helper(self.options.helper, self.options.certs, token, SERVER, engine)
             limits = self.options.limits
+            # Attached first: a client that has been welcomed may open at once.
+            await self.tunnel.attach(
+                engine.socket_of(SERVER), engine.socket_of(CLIENT), engine.allowance.setup_bytes
+            )
+            await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
+            if self.options.helper is None:
+                await self._wait_for_engine()
+                called = True
+            else:
+                # A client opens when the helper is ready, and that is when both have come to it.
+                called = True
+                joining = join_helper(
+                    self.options.helper, self.options.certs, token, SERVER, engine, limits.setup_seconds
+                )
+                helper = await self.tunnel.guard(joining)
             work = engine.open(self.protocol.parties, token, limits.query_seconds)
             seconds = await self.tunnel.guard(work, limits.setup_seconds)
             log.info(
                 "session %s of %s: open after %.1f s, worker %d", self.id, self.name, seconds, engine.pid
             )
             self.pool.refill()
-            queries = await self._answer(engine)
+            queries = await self._answer(engine, [self.tunnel, *([helper] if helper is not None else [])])
             sent, received = self.tunnel.counts()
             log.info(
                 "session %s of %s: closed, %d queries, %d bytes sent, %d received",
@@ -137,7 +151,7 @@ class Session:
         except SilentPeer:
             raise SilentPeer(f"no engine connection within {seconds:g} seconds of the welcome") from None
 
-    async def _answer(self, engine: EngineProcess) -> int:
+    async def _answer(self, engine: EngineProcess, tunnels: list[Tunnel]) -> int:
         """How many queries were answered before the client said goodbye."""
         limits, queries = self.options.limits, 0
         while True:
@@ -150,6 +164,8 @@ class Session:
             if left is None:
                 raise self._no_queries_left()
             queries += 1
+            for tunnel in tunnels:
+                tunnel.allow(engine.allowance.query_bytes)
             await self.tunnel.send("go", number=queries, left=left)
             _, seconds = await self.tunnel.guard(engine.query(), limits.query_seconds)
             log.info("session %s of %s: query %d took %.2f s", self.id, self.name, queries, seconds)

@@ -56,7 +56,7 @@ MESSAGES: dict[str, dict[str, type]] = {
         "session_limit": int,
         "queued": int,
     },
-    "opened": {},
+    "ready": {},
     "query": {"number": int},
     "go": {"number": int, "left": int},
     "bye": {},

@@ -24,6 +24,8 @@ from privit.serve.wire.tunnel import Tunnel
 log = logging.getLogger("privit.serve")
 UNGREETED_LIMIT = 64
 """Connections that have not said hello yet. One more ends the oldest of the address that has the most."""
+LINGER_SECONDS = 1.0
+"""How long a refused party may take to hear it and hang up."""
 
 Handler = Callable[[Tunnel, Peer, dict[str, Any]], Awaitable[None]]
 
@@ -129,9 +131,11 @@ class Gate:
 async def refuse(
     tunnel: Tunnel, code: str, message: str, hint: str = "", name: str = "", value: str = ""
 ) -> None:
-    """Tells the other side why it is being refused; it may already be gone."""
+    """Tells the other side why it is being refused, and lets it hang up; it may already be gone."""
     with contextlib.suppress(ConnectionFailed):
         await tunnel.send("error", code=code, message=message, hint=hint, name=name, value=value)
+        # Who closes while bytes still arrive resets the connection, and the reason is lost with it.
+        await tunnel.wait_for_end(LINGER_SECONDS)
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from privit.artifact import FORMAT_VERSION, Artifact
 from privit.errors import HandshakeError
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 # Compared in this order, so that the first difference named is the one that explains the others.
 NAMES = (

@@ -14,6 +14,8 @@ MAGIC = b"PRPC"
 PRELUDE = struct.Struct(">4sII")
 KEY_LIMIT = 256
 """Bytes of a body that are enough to see sender, key and the length of the value."""
+META_LIMIT = 64 << 10
+"""The engine's metas have some dozens of bytes; one that claims more is not waited for."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class PushMeter:
         if len(self._buffer) < PRELUDE.size:
             return False
         magic, body, meta = PRELUDE.unpack_from(self._buffer)
-        if magic != MAGIC or meta > body:
+        if magic != MAGIC or meta > min(body, META_LIMIT):
             self._lost = True
             self._buffer.clear()
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -39,14 +38,15 @@ class ShapedLine:
 
     async def put(self, data: bytes) -> None:
         """Hands `data` to the line; waits only where the line is full."""
-        start = max(time.monotonic(), self._free_at)
+        start = max(asyncio.get_running_loop().time(), self._free_at)
         self._free_at = start + len(data) / self.network.bytes_per_second
         await self._queue.put((self._free_at + self.network.one_way_seconds, data))
 
     async def run(self) -> None:
         """Delivers until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             due, data = await self._queue.get()
-            while (left := due - time.monotonic()) > 0:
+            while (left := due - loop.time()) > 0:
                 await asyncio.sleep(left)
             await self._deliver(data)

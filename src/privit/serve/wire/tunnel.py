@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,10 @@ class SilentPeer(ConnectionFailed):
     """The other side did not answer in time."""
 
 
+class TooManyBytes(FrameError):
+    """The other side's engine sent more than the program can need."""
+
+
 @dataclass
 class _Channel:
     """One engine connection. `ours` was opened by this side's engine: its outward bytes are our pushes."""
@@ -72,6 +77,7 @@ class Tunnel:
         self._own_parity = self._next_channel
         self._channels: dict[int, _Channel] = {}
         self._engine_socket: Path | None = None
+        self._allowed_bytes = self._left_bytes = math.inf
         self._listener: asyncio.AbstractServer | None = None
         self._messages: asyncio.Queue[dict[str, Any] | ConnectionFailed] = asyncio.Queue(PENDING_MESSAGES)
         self._sent_wire = self._received_wire = 0
@@ -96,10 +102,20 @@ class Tunnel:
             if line is not None:
                 line.network = network
 
-    async def attach(self, engine_socket: Path, peer_socket: Path) -> None:
-        """Connects the engine: it listens on `engine_socket` and finds the other party at `peer_socket`."""
+    async def attach(self, engine_socket: Path, peer_socket: Path, allowed_bytes: float = math.inf) -> None:
+        """Connects the engine: it listens on `engine_socket` and finds the other party at `peer_socket`.
+
+        The other party must not learn before this that it may open: its engine is then refused. Its engine
+        may send `allowed_bytes`, and what `allow` adds.
+        """
+        self._allowed_bytes = self._left_bytes = allowed_bytes
         self._engine_socket = engine_socket
         self._listener = await asyncio.start_unix_server(self._on_engine, str(peer_socket), limit=DATA_LIMIT)
+
+    def allow(self, more_bytes: float) -> None:
+        """Lets the other party's engine send so much more than it was allowed before."""
+        self._allowed_bytes += more_bytes
+        self._left_bytes += more_bytes
 
     async def send(self, kind: str, **fields: Any) -> None:
         """Sends one control message."""
@@ -139,6 +155,11 @@ class Tunnel:
             part = Counts(0, channel.meter.engine_bytes, channel.meter.actions)
             ours, theirs = (ours + part, theirs) if channel.ours else (ours, theirs + part)
         return ours + Counts(self._sent_wire), theirs + Counts(self._received_wire)
+
+    async def wait_for_end(self, seconds: float) -> None:
+        """Returns when the other side has hung up, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._broken.wait(), seconds)
 
     async def close(self) -> None:
         """Ends every connection; safe to call twice."""
@@ -232,6 +253,12 @@ class Tunnel:
             channel.writer.close()
 
     async def _deliver(self, frame: Frame) -> None:
+        self._left_bytes -= len(frame.payload)
+        if self._left_bytes < 0:
+            raise TooManyBytes(
+                f"the other side sent more than the {self._allowed_bytes / 1e6:.0f} MB "
+                "of engine messages that this program can need"
+            )
         channel = self._channels.get(frame.channel)
         if channel is None:
             return  # closed on this side while the other's bytes were under way
