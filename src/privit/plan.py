@@ -149,27 +149,28 @@ def swap_operator(plan: Plan, old: str, new: str) -> Plan:
     return plan_from_ids(plan.granularity, layers)
 
 
+def check_site_budget(value: float, kind: str) -> None:
+    """Refuses what is neither a share from 0 to 1 nor a whole number of sites, whatever the model."""
+    hint = "give a share such as 0.1, or a whole number of sites"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < np.inf:
+        raise BudgetError(f"the {kind} budget is {value!r}, not a number of sites", hint)
+    if value < 0:
+        raise BudgetError(f"the {kind} budget is {value}, below zero", hint)
+    if value > 1 and value != int(value):
+        raise BudgetError(f"the {kind} budget is {value}, neither a share nor a whole number of sites", hint)
+
+
 def site_budget(value: float, total: int, kind: str) -> int:
     """A budget as a number of sites: a whole number of sites, or a share between 0 and 1 given as a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+    check_site_budget(value, kind)
+    if isinstance(value, float) and value <= 1:
+        return int(value * total + 1e-9)
+    if value > total:
         raise BudgetError(
-            f"the {kind} budget is {value!r}, not a number", "give a count or a share such as 0.1"
-        )
-    count = int(value * total + 1e-9) if isinstance(value, float) and 0 <= value <= 1 else int(value)
-    if isinstance(value, float) and value > 1 and value != count:
-        raise BudgetError(
-            f"the {kind} budget is {value}, not a whole number of sites", "give a count or a share"
-        )
-    if value < 0:
-        raise BudgetError(
-            f"the {kind} budget is {value}, below zero", f"give 0 to {total}, or a share such as 0.1"
-        )
-    if count > total:
-        raise BudgetError(
-            f"budget is {count}, but the model has {total} {kind} sites",
+            f"budget is {value if isinstance(value, int) else f'{value:.15g}'}, but the model has {total} {kind} sites",
             f"give a share such as 0.2, or at most {total}",
         )
-    return count
+    return int(value)
 
 
 def check_plan(spec: Spec, plan: Plan) -> None:

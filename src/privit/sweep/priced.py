@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from privit.config import Budget, SearchConfig, budgets_problems, free_choices, spend
+from privit.config import Budget, SearchConfig, budgets_problems, cost_name, free_choices, spend
 from privit.cost.budgets.ladder import below_floor
 from privit.cost.budgets.pricing import Price, Pricer, Unit
 from privit.plan import uniform_plan
@@ -38,7 +38,7 @@ def read_price(table: Table, where: str, problems: list[str]) -> Price | None:
 def cost_budgets(table: Table, price: Price) -> tuple[Budget, ...]:
     """The budgets of a front in cost, the largest first; each is called by its unit and amount."""
     values = list(dict.fromkeys(table[f"max_{price.unit}"]))
-    return tuple(spend(value, _name(price.unit, value)) for value in sorted(values, key=_falling))
+    return tuple(spend(value, cost_name(price.unit, value)) for value in sorted(values, key=_falling))
 
 
 def priced_stages(stages: Preset, price: Price | None) -> Preset:
@@ -121,9 +121,3 @@ def _narrowest(spec: Spec) -> dict[str, float]:
 
 def _falling(value: Any) -> float:
     return -value if isinstance(value, (int, float)) else 0.0
-
-
-def _name(unit: str, value: Any) -> str:
-    """A name that a folder can have: 60e6 bytes as bytes-60000000, 2.5 seconds as seconds-2.5."""
-    whole = isinstance(value, float) and value.is_integer()
-    return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")
