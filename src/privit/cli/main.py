@@ -6,6 +6,7 @@ Data go to stdout, progress and logs to stderr. Exit 0 done, 1 the work failed, 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -46,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, function in VERBS.items():
         app.command(name=name)(function)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name need not be UTF-8; showing it must not fail after the work is done.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments in (["--version"], ["version"]):
         from privit import __version__
 
