@@ -59,7 +59,10 @@ def test_every_kind_with_a_square_gets_a_third_choice_without_one() -> None:
         (["--keep", "2"], "--keep is 2, but a share of the sites from 0 to 1 was expected"),
         (["--keep", "2", "--max-bytes", "1e6"], "--keep is 2, but a share"),
         (["--keep", "nan"], "--keep is nan, but a share"),
-        (["--set", "granularity={gelu='pixel'}"], "gelu is 'pixel', but token, element or layer was expected"),
+        (
+            ["--set", "granularity={gelu='pixel'}"],
+            "gelu is 'pixel', but token, element or layer was expected",
+        ),
     ],
 )
 def test_a_wrong_request_exits_2_and_says_why(
@@ -69,7 +72,14 @@ def test_a_wrong_request_exits_2_and_says_why(
     assert words in capsys.readouterr().err
 
 
-BUDGETS = ("--gelu-budget", "--softmax-budget", "--max-seconds", "--max-bytes", "--max-rounds", "--max-relu-ops")
+BUDGETS = (
+    "--gelu-budget",
+    "--softmax-budget",
+    "--max-seconds",
+    "--max-bytes",
+    "--max-rounds",
+    "--max-relu-ops",
+)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])

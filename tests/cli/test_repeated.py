@@ -19,7 +19,10 @@ from privit.errors import RequestError
         ("finetune run --set=a=1 --set=b=2", "finetune run --set=a=1 b=2"),
         ("search run --max-bytes 1e6 --max_bytes 2e6 --json", "search run --max-bytes 1e6 2e6 --json"),
         ("search --keep 0.1 --out a run --keep -0.2", "search --keep 0.1 -0.2 --out a run"),
-        ("calibrate out --protocol aby3 --quick --protocol cheetah", "calibrate out --protocol aby3 cheetah --quick"),
+        (
+            "calibrate out --protocol aby3 --quick --protocol cheetah",
+            "calibrate out --protocol aby3 cheetah --quick",
+        ),
         ("cost --model a --seed 1", "cost --model a --seed 1"),
         ("query --model a -- --model --model", "query --model a -- --model --model"),
         ("nonsense --a 1 --a 2", "nonsense --a 1 --a 2"),

@@ -42,8 +42,7 @@ def with_cost_budgets(
         )
     caps = {other: given[other][0] for other in others}
     budgets = tuple(
-        Budget(dict(sites or {}), cost_name(unit, value), value, caps)
-        for value in _falling(given[unit])
+        Budget(dict(sites or {}), cost_name(unit, value), value, caps) for value in _falling(given[unit])
     )
     return replace(config, budgets=budgets, price=Price(cast(Unit, unit), protocol, network))
 

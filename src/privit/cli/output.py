@@ -29,9 +29,7 @@ def show_fields(title: str, fields: Mapping[str, Any]) -> None:
 
 def show_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Prints a table on stdout."""
-    table = Table(
-        title=_title(title), title_justify="left", box=None, pad_edge=False, header_style="bold"
-    )
+    table = Table(title=_title(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if i == 0 else "right")
     for row in rows:

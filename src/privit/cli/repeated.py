@@ -9,9 +9,7 @@ from typing import Any, get_origin, get_type_hints
 from privit.errors import RequestError
 
 
-def joined_flags(
-    arguments: Sequence[str], verbs: Mapping[str, Callable[..., Any]]
-) -> list[str]:
+def joined_flags(arguments: Sequence[str], verbs: Mapping[str, Callable[..., Any]]) -> list[str]:
     """The arguments with every list's values behind its first flag.
 
     tyro takes the last of several equal flags and forgets the others without a word, so that
@@ -51,4 +49,6 @@ def _list_flags(function: Callable[..., Any]) -> set[str]:
         if is_dataclass(hint):
             named = get_type_hints(hint)
             hints |= {field.name: named[field.name] for field in fields(hint)}
-    return {f"--{name.strip('_').replace('_', '-')}" for name, hint in hints.items() if get_origin(hint) is tuple}
+    return {
+        f"--{name.strip('_').replace('_', '-')}" for name, hint in hints.items() if get_origin(hint) is tuple
+    }
