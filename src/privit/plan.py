@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from privit.errors import ArtifactError, BudgetError
+from privit.errors import ArtifactError, BudgetError, RequestError
 from privit.operators import BY_ID, TABLE, Operator, operator, parameter_shapes
 from privit.spec import KINDS, Granularity, Shape, Spec, sites, weight_shapes
 
@@ -166,8 +166,9 @@ def site_budget(value: float, total: int, kind: str) -> int:
     if isinstance(value, float) and value <= 1:
         return int(value * total + 1e-9)
     if value > total:
+        shown = value if isinstance(value, int) else f"{value:.15g}"
         raise BudgetError(
-            f"budget is {value if isinstance(value, int) else f'{value:.15g}'}, but the model has {total} {kind} sites",
+            f"budget is {shown}, but the model has {total} {kind} sites",
             f"give a share such as 0.2, or at most {total}",
         )
     return int(value)
@@ -208,7 +209,8 @@ def save_plan(plan: Plan, path: Path) -> None:
     tensors = {
         f"{kind}.{i}": np.array(a, order="C") for kind in KINDS for i, a in enumerate(plan.layers[kind])
     }
-    save_file(tensors, str(path), metadata={"granularity": json.dumps(vars(plan.granularity))})
+    # Python's own writing says why it failed (a full disk), safetensors' does not.
+    path.write_bytes(save(tensors, metadata={"granularity": json.dumps(vars(plan.granularity))}))
 
 
 def load_plan(path: Path) -> Plan:
@@ -219,8 +221,15 @@ def load_plan(path: Path) -> Plan:
             names = list(file.keys())
             counts = {kind: sum(name.startswith(kind + ".") for name in names) for kind in KINDS}
             layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS}
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RequestError) as error:
+        said = error.message if isinstance(error, RequestError) else error
         raise ArtifactError(
-            f"{path.name} is not a readable plan: {error}", "export the artifact again"
+            f"{path.name} is not a readable plan: {said}", "export the artifact again"
         ) from error
+    types = sorted({str(ids.dtype) for arrays in layers.values() for ids in arrays} - {"uint8"})
+    if types:
+        raise ArtifactError(
+            f"{path.name} has operator ids of type {', '.join(types)}, but uint8 was expected",
+            "export the artifact again",
+        )
     return plan_from_ids(granularity, layers)

@@ -99,8 +99,16 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Spec:
-        """The spec that `to_json` described."""
+        """The spec that `to_json` described; refuses sizes that are no whole numbers, such as 8.0."""
         fields = dict(data)
+        whole = [
+            (name, fields[name]) for name in ("image_size", "patch_size", "channels", "width", "classes")
+        ]
+        whole += [(name, block[name]) for block in fields["blocks"] for name in ("heads", "mlp_width")]
+        if wrong := [
+            f"{name} is {value!r}, not a whole number" for name, value in whole if type(value) is not int
+        ]:
+            raise RequestError("; ".join(wrong), "write sizes as whole numbers")
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         return cls(**fields)
 

@@ -303,7 +303,7 @@ def _with_budgets(
 
 def _per_kind(gelu: float | None, softmax: float | None) -> dict[str, float]:
     given = {"gelu": gelu, "softmax": softmax}
-    # 1 is one site, not all of them; what is neither a share nor a count is left for `check_config` to refuse.
+    # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
     return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
 
 

@@ -14,16 +14,6 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
 
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
-"""The ways to resize, under the names that timm and Pillow share."""
-
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The kinds of file that are read; Pillow knows more, some of which start other programs."""
 
@@ -34,7 +24,7 @@ MODES = {1: "L", 3: "RGB"}
 """Pillow's mode for each number of channels a model may read."""
 
 Picture = str | Path | bytes | Image.Image | np.ndarray
-"""A file's path, a file's bytes, a Pillow image, or 8-bit values (H, W), (H, W, 1), (H, W, 3) or (H, W, 4)."""
+"""A file's path, a file's bytes, a Pillow image, or 8-bit values (H, W) or (H, W, C), C 1, 3 or 4."""
 
 
 def plain_picture(picture: Picture, name: str = "the image") -> Image.Image:
@@ -189,7 +179,7 @@ def resize_image(picture: Picture, preprocessing: Preprocessing) -> np.ndarray:
     if min(width, height) != shorter:
         longer = int(shorter * max(width, height) / min(width, height))
         width, height = (shorter, longer) if width <= height else (longer, shorter)
-        image = image.resize((width, height), INTERPOLATIONS[preprocessing.interpolation])
+        image = image.resize((width, height), Image.Resampling[preprocessing.interpolation.upper()])
     left, top = round((width - size) / 2.0), round((height - size) / 2.0)
     pixels = np.asarray(image)[top : top + size, left : left + size]
     return pixels.reshape(size, size, preprocessing.channels)
@@ -211,21 +201,5 @@ def preprocess(picture: Picture, preprocessing: Preprocessing) -> np.ndarray:
 
 def check_preprocessing(preprocessing: Preprocessing) -> None:
     """Refuses numbers that describe no way to make an input, all problems at once."""
-    problems = []
-    if preprocessing.interpolation not in INTERPOLATIONS:
-        known = ", ".join(INTERPOLATIONS)
-        problems.append(f"interpolation {preprocessing.interpolation!r} is unknown (known: {known})")
-    if preprocessing.channels not in MODES:
-        problems.append(f"{preprocessing.channels} channels: a picture has 1 (grey) or 3 (RGB)")
-    if not 0 < preprocessing.crop <= 1:
-        problems.append(f"crop is {preprocessing.crop}, but a share above 0 and up to 1 was expected")
-    if preprocessing.size < 1:
-        problems.append(f"size is {preprocessing.size} pixels")
-    for name in ("mean", "std"):
-        if len(getattr(preprocessing, name)) != preprocessing.channels:
-            count = len(getattr(preprocessing, name))
-            problems.append(f"{name} has {count} values for {preprocessing.channels} channels")
-    if any(value <= 0 for value in preprocessing.std):
-        problems.append("std has a value that is not above 0")
-    if problems:
+    if problems := preprocessing.problems():
         raise RequestError("; ".join(problems), "correct the preprocessing of the model")

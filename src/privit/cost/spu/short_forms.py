@@ -16,6 +16,8 @@ VARIANCE_MARGINS = (1.5, 4.0)
 SCORE_MARGIN = 1.5
 SUM_MARGIN = 8.0
 MAX_MEAN_EXP = 8.0
+LEAST_SCORE = 0.01
+MOST_SCORES = (200.0, 20.0)
 EXP_TOLERANCE = 6e-3
 ROOT_TOLERANCE = 3e-4
 RECIPROCAL_TOLERANCE = 1e-3
@@ -40,8 +42,9 @@ def score_range(ranges: Mapping[str, float], layer: int) -> ScoreRange | None:
     if any(name not in ranges for name in names):
         return None
     drop, peak, mean_exp = (float(ranges[name]) for name in names)
-    if mean_exp > MAX_MEAN_EXP:
+    if mean_exp > MAX_MEAN_EXP or drop > MOST_SCORES[0] or peak > MOST_SCORES[1]:
         return None
+    drop, peak = max(drop, LEAST_SCORE), max(peak, LEAST_SCORE)
     return ScoreRange(-SCORE_MARGIN * drop, SCORE_MARGIN * peak, SUM_MARGIN * max(1.0, mean_exp))
 
 
