@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
-from privit.errors import ArtifactError
+from privit.errors import ArtifactError, RequestError
 from privit.plan import Plan, all_weight_shapes, check_plan, load_plan, save_plan
 from privit.spec import Spec
 
@@ -24,6 +24,16 @@ FORMAT_VERSION = 1
 
 PUBLIC_FILES = ("public.json", "plan.safetensors")
 WEIGHTS_FILE = "weights.safetensors"
+MANIFEST_FILE = "manifest.json"
+
+LEAST_MEAN_EXP = 0.99
+"""By Jensen's inequality it is 1; the rest is for single precision."""
+SHOWN_PROBLEMS = 5
+AGAIN = "export the artifact again"
+
+
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+"""The ways to resize, under the names that timm and Pillow share."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,27 @@ class Preprocessing:
     std: tuple[float, ...]
     interpolation: str = "bicubic"
     crop: float = 1.0
+
+    def problems(self) -> list[str]:
+        """Everything because of which these numbers describe no way to make an input, in sentences."""
+        found = []
+        if self.interpolation not in INTERPOLATIONS:
+            known = ", ".join(INTERPOLATIONS)
+            found.append(f"interpolation {self.interpolation!r} is unknown (known: {known})")
+        if self.channels not in (1, 3):
+            found.append(f"{self.channels} channels: a picture has 1 (grey) or 3 (RGB)")
+        if not (_is_finite(self.crop) and 0 < self.crop <= 1):
+            found.append(f"crop is {self.crop}, but a share above 0 and up to 1 was expected")
+        if not isinstance(self.size, int) or self.size < 1:
+            found.append(f"size is {self.size} pixels")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != self.channels:
+                found.append(f"{name} has {len(values)} values for {self.channels} channels")
+            if not all(_is_finite(value) for value in values):
+                found.append(f"{name} is {list(values)}, but finite numbers were expected")
+            elif name == "std" and any(value <= 0 for value in values):
+                found.append("std has a value that is not above 0")
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,10 +116,44 @@ class Public:
                 dict(data["ranges"]),
                 dict(data["notes"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                f"public.json does not describe a model: {type(error).__name__} {error}", "export it again"
-            ) from error
+        except (KeyError, TypeError, ValueError, RequestError) as error:
+            said = error.message if isinstance(error, RequestError) else f"{type(error).__name__} {error}"
+            raise ArtifactError(f"public.json does not describe a model: {said}", AGAIN) from error
+
+    def problems(self) -> list[str]:
+        """Everything in which the parts contradict each other or hold impossible values, in sentences."""
+        found, spec = self.preprocessing.problems(), self.spec
+        made = (self.preprocessing.channels, self.preprocessing.size, self.preprocessing.size)
+        taken = (spec.channels, spec.image_size, spec.image_size)
+        if made != taken:
+            found.append(f"preprocessing makes images of shape {made}, but the model takes {taken}")
+        if len(self.class_names) != spec.classes:
+            found.append(
+                f"{len(self.class_names)} class names are given, but the model has {spec.classes} classes"
+            )
+        if not all(isinstance(name, str) for name in self.class_names):
+            found.append("class names hold something else than text")
+        return found + _range_problems(self.ranges)
+
+
+def _range_problems(ranges: dict[str, Any]) -> list[str]:
+    """Values that no measurement gives: ranges are largest absolute values, variances and sums of powers."""
+    found = [
+        f"range {name} is {value!r}, not a finite number from 0 on"
+        for name, value in ranges.items()
+        if not (_is_finite(value) and value >= 0)
+    ]
+    for name, value in ranges.items() if not found else ():
+        high = name.removesuffix("_low") + "_high"
+        if name.endswith(".softmax.mean_exp") and value < LEAST_MEAN_EXP:
+            found.append(f"range {name} is {value:g}, but a mean of powers of centred scores is at least 1")
+        if name.endswith(".variance_low") and value > ranges.get(high, value):
+            found.append(f"range {name} is {value:g}, above {high} with {ranges[high]:g}")
+    return found[:SHOWN_PROBLEMS]
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < np.inf
 
 
 @dataclass(frozen=True)
@@ -107,8 +172,7 @@ class Artifact:
 
 def save_artifact(folder: Path, public: Public, plan: Plan, weights: dict[str, np.ndarray]) -> Artifact:
     """Writes server/ and client/ and reads both back; the returned artifact is what was read."""
-    check_plan(public.spec, plan)
-    _check_weights(public.spec, plan, weights)
+    _check(public, plan, weights)
     tensors = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in weights.items()}
     _write_part(folder / "server", public, plan, tensors)
     _write_part(folder / "client", public, plan)
@@ -123,7 +187,7 @@ def save_artifact(folder: Path, public: Public, plan: Plan, weights: dict[str, n
 
 def save_program(folder: Path, public: Public, plan: Plan) -> Artifact:
     """Writes what an artifact computes without the weights it computes with: enough to cost it."""
-    check_plan(public.spec, plan)
+    _check(public, plan, None)
     _write_part(folder, public, plan)
     return load_artifact(folder)
 
@@ -133,31 +197,42 @@ def _write_part(part: Path, public: Public, plan: Plan, tensors: dict[str, np.nd
     (part / "public.json").write_text(json.dumps(public.to_json(), indent=2, sort_keys=True) + "\n")
     save_plan(plan, part / "plan.safetensors")
     if tensors is not None:
-        save_file(tensors, str(part / "weights.safetensors"))
+        # Python's own writing says why it failed (a full disk), safetensors' does not.
+        (part / WEIGHTS_FILE).write_bytes(save(tensors))
     _write_manifest(part)
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Reads `server/` or `client/`, or the server part of a whole artifact; every hash is checked."""
+    """Reads `server/` or `client/`, or the server part of a whole artifact.
+
+    Every hash is checked, and everything that is read: whoever edits a file can write its hash, too.
+    """
     folder = Path(folder)
     if not (folder / "public.json").is_file() and (folder / "server" / "public.json").is_file():
         folder = folder / "server"
-    if not (folder / "manifest.json").is_file():
+    if not (folder / MANIFEST_FILE).is_file():
         raise ArtifactError(
             f"{folder} is not a privit artifact: it has no manifest.json", "make one: privit export"
         )
     _check_manifest(folder)
     public = Public.from_json(_read_json(folder / "public.json"))
     plan = load_plan(folder / "plan.safetensors")
-    check_plan(public.spec, plan)
     weights = None
-    if (folder / "weights.safetensors").is_file():
+    if (folder / WEIGHTS_FILE).is_file():
         try:
-            weights = load_file(str(folder / "weights.safetensors"))
+            weights = load_file(str(folder / WEIGHTS_FILE))
         except (SafetensorError, OSError) as error:
             raise ArtifactError(f"weights.safetensors is not readable: {error}", "export it again") from error
-        _check_weights(public.spec, plan, weights)
+    _check(public, plan, weights)
     return Artifact(public, plan, weights)
+
+
+def listed_files(part: Path) -> set[str]:
+    """The names that belong to a part of an artifact, as its manifest lists them; empty without one."""
+    if not (part / MANIFEST_FILE).is_file():
+        return set()
+    hashes = _read_json(part / MANIFEST_FILE).get("sha256")
+    return {MANIFEST_FILE, *(hashes if isinstance(hashes, dict) else ())}
 
 
 def public_hash(public: Public, plan: Plan) -> str:
@@ -169,7 +244,7 @@ def public_hash(public: Public, plan: Plan) -> str:
 def _write_manifest(part: Path) -> None:
     hashes = {path.name: _sha256(path) for path in _covered(part)}
     manifest = {"format_version": FORMAT_VERSION, "sha256": hashes}
-    (part / "manifest.json").write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+    (part / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
 def _covered(folder: Path) -> list[Path]:
@@ -178,7 +253,7 @@ def _covered(folder: Path) -> list[Path]:
 
 
 def _check_manifest(folder: Path) -> None:
-    manifest = _read_json(folder / "manifest.json")
+    manifest = _read_json(folder / MANIFEST_FILE)
     if manifest.get("format_version") != FORMAT_VERSION:
         Public.from_json(manifest)  # raises with the version and what to do
     hashes = manifest.get("sha256")
@@ -186,7 +261,7 @@ def _check_manifest(folder: Path) -> None:
     covered = {path.name for path in _covered(folder)} | set(PUBLIC_FILES)
     if covered - hashes.keys():
         raise ArtifactError(
-            f"{folder / 'manifest.json'} lists no hash for {', '.join(sorted(covered - hashes.keys()))}",
+            f"{folder / MANIFEST_FILE} lists no hash for {', '.join(sorted(covered - hashes.keys()))}",
             "copy the whole folder again, or export the artifact again",
         )
     for name, expected in hashes.items():
@@ -200,6 +275,15 @@ def _check_manifest(folder: Path) -> None:
             )
 
 
+def _check(public: Public, plan: Plan, weights: dict[str, np.ndarray] | None) -> None:
+    """Refuses parts that do not belong together or that nothing sensible can be computed with."""
+    if problems := public.problems():
+        raise ArtifactError(f"public.json does not describe a model: {'; '.join(problems)}", AGAIN)
+    check_plan(public.spec, plan)
+    if weights is not None:
+        _check_weights(public.spec, plan, weights)
+
+
 def _check_weights(spec: Spec, plan: Plan, weights: dict[str, np.ndarray]) -> None:
     expected = all_weight_shapes(spec, plan)
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
@@ -208,8 +292,12 @@ def _check_weights(spec: Spec, plan: Plan, weights: dict[str, np.ndarray]) -> No
         raise ArtifactError(
             f"the weights do not fit the spec and plan: missing {missing[:3]}, unexpected {extra[:3]}, "
             f"of another shape {sorted(wrong)[:3]}",
-            "export the artifact again",
+            AGAIN,
         )
+    if types := sorted({str(value.dtype) for value in weights.values() if value.dtype.kind != "f"}):
+        raise ArtifactError(f"the weights are {', '.join(types)}, but floating-point was expected", AGAIN)
+    if broken := sorted(name for name, value in weights.items() if not np.isfinite(value).all()):
+        raise ArtifactError(f"the weights hold NaN or infinity: {', '.join(broken[:3])}", AGAIN)
 
 
 def _sha256(path: Path) -> str:
@@ -224,7 +312,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} is not readable JSON: {error}", "export the artifact again") from error
+        raise ArtifactError(f"{path} is not readable JSON: {error}", AGAIN) from error
     if not isinstance(data, dict):
-        raise ArtifactError(f"{path} does not hold a JSON object", "export the artifact again")
+        raise ArtifactError(f"{path} does not hold a JSON object", AGAIN)
     return data

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import operator
-from privit.plan import site_budget
+from privit.plan import check_site_budget
 from privit.spec import KINDS, Granularity
 
 Augmentation = Mapping[str, Any]
@@ -111,6 +111,13 @@ class Budget:
 def spend(cost: float, name: str = "final") -> Budget:
     """A budget in what one prediction costs."""
     return Budget({}, name, cost)
+
+
+def cost_name(unit: str, value: Any) -> str:
+    """What a budget in cost is called, and its folder: 60e6 bytes bytes-60000000, 2.5 seconds seconds-2.5."""
+    # Beyond, floats are not exact anyway, and a folder's name has at most 255 letters.
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
+    return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")
 
 
 FREE = {"quadratic": "affine", "quadratic_attn": "constant_attn", "squared_attn": "uniform_attn"}
@@ -275,8 +282,9 @@ def _budget_problems(budget: Budget) -> list[str]:
         found += [f"budget {budget.name!r} says nothing about {k}" for k in KINDS if k not in budget.sites]
     elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
         found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
-    elif not (budget.cost > 0 and math.isfinite(budget.cost)):
-        found.append(f"the cost of budget {budget.name!r} is {budget.cost}, not above zero")
+    elif not 0 < budget.cost < math.inf:
+        expected = "above zero" if budget.cost <= 0 else "a finite number"
+        found.append(f"the cost of budget {budget.name!r} is {budget.cost}, not {expected}")
     if budget.caps and budget.cost is None:
         found.append(f"budget {budget.name!r} has caps in {', '.join(budget.caps)}, but no cost")
     found += [
@@ -288,7 +296,7 @@ def _budget_problems(budget: Budget) -> list[str]:
         found.append(f"budget name {budget.name!r} cannot be a folder's; use letters, digits, . and -")
     for kind, value in budget.sites.items():
         # The number of sites is known only with the model; what is wrong for every model is found here.
-        found += _refusals(lambda value=value, kind=kind: site_budget(value, 1 << 62, kind))
+        found += _refusals(lambda value=value, kind=kind: check_site_budget(value, kind))
     return found
 
 
@@ -358,9 +366,10 @@ def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:
     for name in makers.keys() & values.keys():
         try:
             values[name] = makers[name](values[name])
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, RequestError) as error:
+            said = error.message if isinstance(error, RequestError) else error
             raise RequestError(
-                f"{name} is {values[name]!r}: {error}", "write it as config.json does"
+                f"{name} is {values[name]!r}: {said}", "write it as config.json does"
             ) from error
     return kind(**values)
 

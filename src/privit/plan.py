@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from privit.errors import ArtifactError, BudgetError
+from privit.errors import ArtifactError, BudgetError, RequestError
 from privit.operators import BY_ID, TABLE, Operator, operator, parameter_shapes
 from privit.spec import KINDS, Granularity, Shape, Spec, sites, weight_shapes
 
@@ -149,27 +149,29 @@ def swap_operator(plan: Plan, old: str, new: str) -> Plan:
     return plan_from_ids(plan.granularity, layers)
 
 
+def check_site_budget(value: float, kind: str) -> None:
+    """Refuses what is neither a share from 0 to 1 nor a whole number of sites, whatever the model."""
+    hint = "give a share such as 0.1, or a whole number of sites"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < np.inf:
+        raise BudgetError(f"the {kind} budget is {value!r}, not a number of sites", hint)
+    if value < 0:
+        raise BudgetError(f"the {kind} budget is {value}, below zero", hint)
+    if value > 1 and value != int(value):
+        raise BudgetError(f"the {kind} budget is {value}, neither a share nor a whole number of sites", hint)
+
+
 def site_budget(value: float, total: int, kind: str) -> int:
     """A budget as a number of sites: a whole number of sites, or a share between 0 and 1 given as a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+    check_site_budget(value, kind)
+    if isinstance(value, float) and value <= 1:
+        return int(value * total + 1e-9)
+    if value > total:
+        shown = value if isinstance(value, int) else f"{value:.15g}"
         raise BudgetError(
-            f"the {kind} budget is {value!r}, not a number", "give a count or a share such as 0.1"
-        )
-    count = int(value * total + 1e-9) if isinstance(value, float) and 0 <= value <= 1 else int(value)
-    if isinstance(value, float) and value > 1 and value != count:
-        raise BudgetError(
-            f"the {kind} budget is {value}, not a whole number of sites", "give a count or a share"
-        )
-    if value < 0:
-        raise BudgetError(
-            f"the {kind} budget is {value}, below zero", f"give 0 to {total}, or a share such as 0.1"
-        )
-    if count > total:
-        raise BudgetError(
-            f"budget is {count}, but the model has {total} {kind} sites",
+            f"budget is {shown}, but the model has {total} {kind} sites",
             f"give a share such as 0.2, or at most {total}",
         )
-    return count
+    return int(value)
 
 
 def check_plan(spec: Spec, plan: Plan) -> None:
@@ -207,7 +209,8 @@ def save_plan(plan: Plan, path: Path) -> None:
     tensors = {
         f"{kind}.{i}": np.array(a, order="C") for kind in KINDS for i, a in enumerate(plan.layers[kind])
     }
-    save_file(tensors, str(path), metadata={"granularity": json.dumps(vars(plan.granularity))})
+    # Python's own writing says why it failed (a full disk), safetensors' does not.
+    path.write_bytes(save(tensors, metadata={"granularity": json.dumps(vars(plan.granularity))}))
 
 
 def load_plan(path: Path) -> Plan:
@@ -218,8 +221,15 @@ def load_plan(path: Path) -> Plan:
             names = list(file.keys())
             counts = {kind: sum(name.startswith(kind + ".") for name in names) for kind in KINDS}
             layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS}
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RequestError) as error:
+        said = error.message if isinstance(error, RequestError) else error
         raise ArtifactError(
-            f"{path.name} is not a readable plan: {error}", "export the artifact again"
+            f"{path.name} is not a readable plan: {said}", "export the artifact again"
         ) from error
+    types = sorted({str(ids.dtype) for arrays in layers.values() for ids in arrays} - {"uint8"})
+    if types:
+        raise ArtifactError(
+            f"{path.name} has operator ids of type {', '.join(types)}, but uint8 was expected",
+            "export the artifact again",
+        )
     return plan_from_ids(granularity, layers)

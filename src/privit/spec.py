@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from privit.errors import RequestError
 
@@ -46,6 +46,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         sizes = {"image size": self.image_size, "patch size": self.patch_size, "width": self.width}
+        sizes |= {"number of classes": self.classes}
+        sizes |= {f"block {i}: mlp_width": block.mlp_width for i, block in enumerate(self.blocks)}
         problems = [
             f"{name} is {size}, but at least 1 was expected" for name, size in sizes.items() if size < 1
         ]
@@ -62,6 +64,9 @@ class Spec:
             problems.append("pooling is by class token, but the model has none")
         if not self.blocks:
             problems.append("the model has no blocks")
+        problems += _not_among_choices(self)
+        if not 0 < self.norm_eps < 1:
+            problems.append(f"norm_eps is {self.norm_eps}, but a small number above 0 was expected")
         if problems:
             raise RequestError(
                 "; ".join(problems),
@@ -94,8 +99,16 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Spec:
-        """The spec that `to_json` described."""
+        """The spec that `to_json` described; refuses sizes that are no whole numbers, such as 8.0."""
         fields = dict(data)
+        whole = [
+            (name, fields[name]) for name in ("image_size", "patch_size", "channels", "width", "classes")
+        ]
+        whole += [(name, block[name]) for block in fields["blocks"] for name in ("heads", "mlp_width")]
+        if wrong := [
+            f"{name} is {value!r}, not a whole number" for name, value in whole if type(value) is not int
+        ]:
+            raise RequestError("; ".join(wrong), "write sizes as whole numbers")
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         return cls(**fields)
 
@@ -122,9 +135,24 @@ class Granularity:
     gelu: Literal["token", "element", "layer"] = "token"
     softmax: Literal["row", "head", "layer"] = "row"
 
+    def __post_init__(self) -> None:
+        if problems := _not_among_choices(self):
+            raise RequestError("; ".join(problems), "switch whole layers, or something finer within them")
+
     def of(self, kind: str) -> str:
         """The granularity of one kind."""
         return str(getattr(self, kind))
+
+
+def _not_among_choices(described: Spec | Granularity) -> list[str]:
+    """Fields that hold something else than their type's choices, in sentences."""
+    hints = get_type_hints(type(described)).items()
+    choices = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+    return [
+        f"{name} is {getattr(described, name)!r}, but {', '.join(known[:-1])} or {known[-1]} was expected"
+        for name, known in choices.items()
+        if getattr(described, name) not in known
+    ]
 
 
 def sites(spec: Spec, granularity: Granularity) -> dict[str, list[Shape]]:

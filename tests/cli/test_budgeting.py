@@ -53,6 +53,16 @@ def test_every_kind_with_a_square_gets_a_third_choice_without_one() -> None:
         (["--max-bytes", "1e6"], "nowhere is not a run"),
         (["--max-bytes", "1e6", "--protocol", "rot13"], "no protocol is called 'rot13'"),
         (["--max-seconds", "5", "--network", "moon"], "moon"),
+        (["--gelu-budget", "1.5"], "the gelu budget is 1.5, neither a share nor a whole number of sites"),
+        (["--softmax-budget", "-1"], "the softmax budget is -1, below zero"),
+        (["--gelu-budget", "1.5", "--max-bytes", "1e6"], "neither a share nor a whole number of sites"),
+        (["--keep", "2"], "--keep is 2, but a share of the sites from 0 to 1 was expected"),
+        (["--keep", "2", "--max-bytes", "1e6"], "--keep is 2, but a share"),
+        (["--keep", "nan"], "--keep is nan, but a share"),
+        (
+            ["--set", "granularity={gelu='pixel'}"],
+            "gelu is 'pixel', but token, element or layer was expected",
+        ),
     ],
 )
 def test_a_wrong_request_exits_2_and_says_why(
@@ -60,6 +70,42 @@ def test_a_wrong_request_exits_2_and_says_why(
 ) -> None:
     assert main(["search", "nowhere", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+BUDGETS = (
+    "--gelu-budget",
+    "--softmax-budget",
+    "--max-seconds",
+    "--max-bytes",
+    "--max-rounds",
+    "--max-relu-ops",
+)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("flag", BUDGETS)
+@pytest.mark.parametrize("more", [[], ["--no-training"], ["--max-bytes", "5"], ["--fitted"]])
+def test_what_is_no_finite_number_is_no_budget(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, more: list[str]
+) -> None:
+    if flag in more:
+        more = ["--max-rounds", "5"]
+    assert main(["search", "nowhere", f"{flag}={value}", *more]) == 2
+    said = capsys.readouterr().err
+    assert "the configuration has 1 problem" in said
+    assert value in said
+
+
+@pytest.mark.parametrize("flag", BUDGETS)
+def test_a_budget_of_three_hundred_digits_is_a_budget(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert main(["search", "nowhere", flag, "1e300"]) == 2
+    assert "nowhere is not a run" in capsys.readouterr().err
+
+
+def test_an_enormous_amount_can_be_a_folders_name() -> None:
+    config = with_cost_budgets(SearchConfig(), {"bytes": (1e300, 1e15)}, "cheetah", "lan")
+    assert [budget.name for budget in config.budgets] == ["bytes-1e300", "bytes-1000000000000000"]
+    check_config(config)
 
 
 def test_what_each_layer_keeps_is_shown_for_each_budget(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,17 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     with pytest.raises(PrivitError, match=r"missing \['head.bias'\].*another shape \['norm.bias'\]"):
         save_artifact(tmp_path / "out", tiny_public, tiny_plan, tiny_weights)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["public.json", "plan.safetensors", "weights.safetensors"])
+def test_a_full_disk_is_said_by_the_system_whichever_file_meets_it(
+    tmp_path: Path, name: str, tiny_public: Public, tiny_plan: Plan, tiny_weights: Weights
+) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save_artifact(tmp_path, tiny_public, tiny_plan, tiny_weights)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def change_json(path: Path, change: Any) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from privit.artifact import Preprocessing
-from privit.data.images import decode_image, normalise, open_image, plain_image, preprocess, resize_image
+from privit.data.images import (
+    decode_image,
+    normalise,
+    open_image,
+    plain_image,
+    plain_picture,
+    preprocess,
+    resize_image,
+)
 from privit.errors import RequestError
 
 IMAGENET = Preprocessing(32, 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -210,3 +221,104 @@ def test_preprocessing_that_makes_no_sense_is_refused_with_every_problem() -> No
         preprocess(picture(8, 8), wrong)
     for part in ("'cubic' is unknown", "2 channels", "crop is 1.5", "size is 0", "mean has 1", "not above 0"):
         assert part in caught.value.message
+
+
+TURNED = Image.Exif()
+TURNED[0x0112] = 6  # to be turned by 90 degrees to the right
+
+
+def test_one_picture_gives_the_same_numbers_whichever_way_it_comes(tmp_path: Path) -> None:
+    upright = picture(40, 30)
+    lying = upright.rotate(90, expand=True)
+    path = tmp_path / "a.png"
+    lying.save(path, exif=TURNED)
+    expected = preprocess(np.asarray(upright), IMAGENET)
+    with Image.open(path) as opened:
+        copied = opened.copy()
+        ways = [path, str(path), path.read_bytes(), opened, copied, plain_picture(opened)]
+        for way in ways:
+            assert np.array_equal(preprocess(way, IMAGENET), expected)
+
+
+@pytest.mark.parametrize("channels", [(), (1,)])
+def test_a_grey_array_may_have_an_axis_of_one_channel(channels: tuple[int, ...]) -> None:
+    grey = np.asarray(picture(40, 30, "L"))
+    assert np.array_equal(
+        preprocess(grey.reshape(30, 40, *channels), IMAGENET), preprocess(picture(40, 30, "L"), IMAGENET)
+    )
+
+
+def test_a_column_of_pixels_is_not_taken_for_channels() -> None:
+    assert plain_picture(np.zeros((8, 1), np.uint8)).size == (1, 8)
+
+
+def test_an_arrays_fourth_channel_is_its_opacity() -> None:
+    assert plain_picture(np.zeros((2, 2, 4), np.uint8)).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 8, 8), (1, 8, 8), (8, 8, 5), (8, 8, 2), (8,), (1, 8, 8, 3), (8, 8, 1, 1), ()]
+)
+def test_an_array_of_an_odd_shape_is_refused_with_its_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(RequestError, match=re.escape(f"array of uint8 with shape {shape}")) as caught:
+        preprocess(np.zeros(shape, np.uint8), IMAGENET)
+    assert "(height, width, channels)" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, bool, object])
+def test_an_array_of_other_values_than_8_bit_is_refused(kind: Any) -> None:
+    with pytest.raises(RequestError, match="the image is an array of"):
+        preprocess(np.zeros((8, 8), kind), IMAGENET)
+
+
+@pytest.mark.parametrize("given", [None, [], [[0, 0], [0, 0]], 3, 0.5, {}, io.BytesIO(b"")])
+def test_what_is_no_picture_at_all_is_refused_with_its_type(given: Any) -> None:
+    with pytest.raises(RequestError, match=f"the image is of type {type(given).__name__}"):
+        preprocess(given, IMAGENET)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0, 3), (0, 0)])
+def test_an_array_without_pixels_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(RequestError, match="it shows nothing"):
+        preprocess(np.zeros(shape, np.uint8), IMAGENET)
+
+
+def test_a_pillow_image_meets_the_same_checks_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encoded(picture(64, 64))
+    animated = encoded(picture(8, 8), "GIF", save_all=True, append_images=[picture(8, 8, seed=1)])
+    closed = Image.open(io.BytesIO(data))
+    closed.close()
+    wrong = {
+        "damaged": Image.open(io.BytesIO(data[: len(data) // 2])),
+        "animated": Image.open(io.BytesIO(animated)),
+        "damaged image": closed,
+        "a strip": Image.new("RGB", (101, 1)),
+        "size": Image.new("RGB", (0, 3)),
+        "floating-point": Image.new("F", (2, 2)),
+    }
+    for words, image in wrong.items():
+        with pytest.raises(RequestError, match=words):
+            preprocess(image, IMAGENET)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    for large in (picture(11, 11), np.zeros((11, 11), np.uint8)):
+        with pytest.raises(RequestError, match="too large"):
+            preprocess(large, IMAGENET)
+
+
+def test_a_pipe_a_device_and_a_socket_are_called_what_they_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        found = {"pipe.png": "is a named pipe", "s": "is a socket", "/dev/zero": "is a device"}
+        for name, words in found.items():
+            with pytest.raises(RequestError, match=f"{name} {words}.*, but an image file was expected"):
+                open_image(tmp_path / name)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    for name, words in [("loop.png", "symbolic links"), ("a" * 300, "name too long"), ("a\0b", "null")]:
+        with pytest.raises(RequestError, match=rf"(?s)cannot be read: .*{words}"):
+            open_image(tmp_path / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,40 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="holds other things than an artifact"):
         export(make_student(plan=plan), plan, tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["server/thesis.tex", "client/key.pem", "server/more/a.txt"])
+def test_a_file_beside_those_that_the_manifest_lists_is_left_alone(tmp_path: Path, name: str) -> None:
+    first, second = random_plan(SPEC, 3, 3, seed=0), random_plan(SPEC, 3, 3, seed=1)
+    out = tmp_path / "out"
+    export(make_student(plan=first), first, out)
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("years of work")
+    foreign = "/".join(name.split("/")[:2])
+    with pytest.raises(RequestError, match=f"holds other things than an artifact: .*{foreign}"):
+        export(make_student(plan=second), second, out)
+    assert (out / name).read_text() == "years of work"
+    assert load_artifact(out).plan.hash() == first.hash()
+
+
+def test_a_folder_called_server_that_no_export_wrote_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out" / "server").mkdir(parents=True)
+    (tmp_path / "out" / "server" / "public.json").write_text("{}")
+    plan = random_plan(SPEC, 3, 3)
+    with pytest.raises(RequestError, match=r"holds other things than an artifact: .*public\.json"):
+        export(make_student(plan=plan), plan, tmp_path / "out")
+
+
+def test_a_disk_without_room_is_a_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    plan = random_plan(SPEC, 3, 3)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(WorkError, match=r"could not be written to .*: File too large\nhint: free some"):
+            export(make_student(plan=plan), plan, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from privit.cli.output import note, show_rows
-from privit.config import Budget, SearchConfig, free_choices
+from privit.config import Budget, SearchConfig, cost_name, free_choices
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
 from privit.spec import KINDS
@@ -42,8 +42,7 @@ def with_cost_budgets(
         )
     caps = {other: given[other][0] for other in others}
     budgets = tuple(
-        Budget(dict(sites or {}), f"{unit.replace('_', '-')}-{_number(value)}", value, caps)
-        for value in _falling(given[unit])
+        Budget(dict(sites or {}), cost_name(unit, value), value, caps) for value in _falling(given[unit])
     )
     return replace(config, budgets=budgets, price=Price(cast(Unit, unit), protocol, network))
 
@@ -56,11 +55,6 @@ def with_choices(config: SearchConfig, fitted: bool) -> SearchConfig:
 
 def _falling(values: tuple[float, ...]) -> list[float]:
     return sorted(set(values), reverse=True)
-
-
-def _number(value: float) -> str:
-    """A number that a folder can be called: 60e6 as 60000000, 2.5 as 2.5."""
-    return str(int(value)) if value == int(value) else str(value).replace("+", "")
 
 
 def measured_budgets(run: Path) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def search(
     else:
         given = any(setting.partition("=")[0].strip() == "stand_in" for setting in set_)
         config, fitted = with_choices(priced, fitted or not given), fitted or not given
-        check_config(config)
+    check_config(config)
     if no_training:
         _close_search(out, _without_training(run, out, config), measure, json)
         return
@@ -289,6 +289,7 @@ def _with_budgets(
 ) -> SearchConfig:
     if keep and (gelu is not None or softmax is not None):
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    _refuse_counts(keep)
     if keep:
         budgets = tuple(Budget(dict.fromkeys(KINDS, share), f"keep-{share:g}") for share in keep)
         return replace(config, budgets=budgets)
@@ -302,7 +303,17 @@ def _with_budgets(
 
 def _per_kind(gelu: float | None, softmax: float | None) -> dict[str, float]:
     given = {"gelu": gelu, "softmax": softmax}
-    return {k: v if v <= 1 and v != int(v) else int(v) for k, v in given.items() if v is not None}
+    # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
+    return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
+
+
+def _refuse_counts(keep: tuple[float, ...]) -> None:
+    for share in keep:
+        if not 0 <= share <= 1:
+            raise RequestError(
+                f"--keep is {share:g}, but a share of the sites from 0 to 1 was expected",
+                "--gelu-budget and --softmax-budget take numbers of sites",
+            )
 
 
 def _site_caps(keep: tuple[float, ...], gelu: float | None, softmax: float | None) -> dict[str, float]:
@@ -313,6 +324,7 @@ def _site_caps(keep: tuple[float, ...], gelu: float | None, softmax: float | Non
         )
     if keep and (gelu is not None or softmax is not None):
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    _refuse_counts(keep)
     return dict.fromkeys(KINDS, keep[0]) if keep else _per_kind(gelu, softmax)
 
 

@@ -6,10 +6,11 @@ Data go to stdout, progress and logs to stderr. Exit 0 done, 1 the work failed, 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import tyro
 
 from privit.cli import building, costing, measuring, reporting, serving, sweeping
 from privit.cli.output import error_line
+from privit.cli.repeated import joined_flags
 from privit.errors import MissingExtra, PrivitError
 
 _EXTRAS = {
@@ -32,20 +34,30 @@ _EXTRAS = {
 }
 
 
+VERBS: dict[str, Callable[..., None]] = {
+    name: function
+    for verbs in (building, serving, measuring, costing, sweeping, reporting)
+    for name, function in verbs.VERBS.items()
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and gives its exit code."""
     app = tyro.extras.SubcommandApp()
-    for verbs in (building, serving, measuring, costing, sweeping, reporting):
-        for name, function in verbs.VERBS.items():
-            app.command(name=name)(function)
+    for name, function in VERBS.items():
+        app.command(name=name)(function)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name need not be UTF-8; showing it must not fail after the work is done.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments in (["--version"], ["version"]):
         from privit import __version__
 
         print(__version__)
         return 0
     try:
-        app.cli(prog="privit", description=_DESCRIPTION, args=arguments or ["--help"], config=_STYLE)
+        arguments = joined_flags(arguments, VERBS) or ["--help"]
+        app.cli(prog="privit", description=_DESCRIPTION, args=arguments, config=_STYLE)
         return 0
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 
 def show_json(result: Mapping[str, Any]) -> None:
@@ -20,19 +21,19 @@ def show_json(result: Mapping[str, Any]) -> None:
 
 def show_fields(title: str, fields: Mapping[str, Any]) -> None:
     """Prints a two-column table of names and values on stdout."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(title=_title(title), title_justify="left", show_header=False, box=None, pad_edge=False)
     for name, value in fields.items():
-        table.add_row(name, _text(value))
+        table.add_row(Text(name), Text(_text(value)))
     Console(soft_wrap=True).print(table)
 
 
 def show_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Prints a table on stdout."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=_title(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right")
+        table.add_column(Text(column), justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*(_text(value) for value in row))
+        table.add_row(*(Text(_text(value)) for value in row))
     Console(soft_wrap=True).print(table)
 
 
@@ -72,6 +73,11 @@ def megabytes(count: float) -> str:
 def percent(share: float) -> str:
     """A share of 1 as per cent."""
     return f"{100 * share:.2f} %"
+
+
+def _title(text: str) -> Text:
+    # A string would be read as rich's markup: [x] in a file's or class's name is eaten, [/x] is an error.
+    return Text(text, style="table.title")
 
 
 def _text(value: Any) -> str:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import io
+import stat
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
-
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
-"""The ways to resize, under the names that timm and Pillow share."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The kinds of file that are read; Pillow knows more, some of which start other programs."""
@@ -31,27 +23,74 @@ MOST_ELONGATED = 100
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode for each number of channels a model may read."""
 
+Picture = str | Path | bytes | Image.Image | np.ndarray
+"""A file's path, a file's bytes, a Pillow image, or 8-bit values (H, W) or (H, W, C), C 1, 3 or 4."""
+
+
+def plain_picture(picture: Picture, name: str = "the image") -> Image.Image:
+    """One still picture, upright, as 8-bit grey ("L") or "RGB"; the door through which every picture comes.
+
+    `name` is what error messages call a picture that is no file.
+    """
+    if isinstance(picture, Image.Image):
+        return _readable(lambda: picture, name)
+    if isinstance(picture, np.ndarray):
+        return plain_image(_from_array(picture, name), name)
+    if isinstance(picture, bytes):
+        return decode_image(picture, name)
+    if isinstance(picture, (str, Path)):
+        return open_image(picture)
+    raise RequestError(
+        f"{name} is of type {type(picture).__name__}",
+        "give a path, the bytes of an image file, a Pillow image or an array of 8-bit values",
+    )
+
 
 def open_image(path: Path | str) -> Image.Image:
     """The picture in a file, upright, as 8-bit grey or RGB; refuses what is not one still picture."""
     path = Path(path)
-    if not path.is_file():
-        found = "is a folder" if path.is_dir() else "does not exist"
+    try:
+        found = _kind_of_file(path)
+        data = b"" if found else path.read_bytes()
+    except FileNotFoundError:
+        found, data = "does not exist", b""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RequestError(f"{path} cannot be read: {reason}", "give the path of one image") from error
+    if found:
         raise RequestError(f"{path} {found}, but an image file was expected", "give the path of one image")
-    return decode_image(path.read_bytes(), str(path))
+    return decode_image(data, str(path))
+
+
+def _kind_of_file(path: Path) -> str:
+    """What a path leads to, if it is no plain file: reading a pipe or a device could wait for ever."""
+    mode = path.stat().st_mode
+    kinds = {
+        "is a folder": stat.S_ISDIR,
+        "is a named pipe (FIFO)": stat.S_ISFIFO,
+        "is a socket": stat.S_ISSOCK,
+        "is a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+    }
+    return next((found for found, matches in kinds.items() if matches(mode)), "")
 
 
 def decode_image(data: bytes, name: str) -> Image.Image:
     """The picture that encoded bytes hold; `name` is what error messages call it."""
+    Image.init()
+    # A Pillow that was built without a library lacks that kind.
+    known = [kind for kind in FORMATS if kind in Image.OPEN]
+    return _readable(lambda: Image.open(io.BytesIO(data), formats=known), name)
+
+
+def _readable(opened: Callable[[], Image.Image], name: str) -> Image.Image:
+    """The picture as `plain_image` gives it; whatever Pillow says against reading it becomes one error."""
     try:
         with warnings.catch_warnings():
             # Damaged notes (EXIF) do not change the picture; Pillow warns about them.
             warnings.simplefilter("ignore", UserWarning)
             # A picture of 90 million pixels is no model input; Pillow only warns about it.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            Image.init()
-            # A Pillow that was built without a library lacks that kind.
-            image = Image.open(io.BytesIO(data), formats=[kind for kind in FORMATS if kind in Image.OPEN])
+            image = opened()
             # Phones store a second, smaller frame in MPO files; the first is the picture.
             if getattr(image, "is_animated", False) and image.format != "MPO":
                 frames = getattr(image, "n_frames", 2)
@@ -73,6 +112,19 @@ def decode_image(data: bytes, name: str) -> Image.Image:
         raise RequestError(f"{name} is a damaged image: {error}", "save it again as PNG or JPEG") from error
 
 
+def _from_array(values: np.ndarray, name: str) -> Image.Image:
+    shape = values.shape
+    if values.dtype != np.uint8 or not (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))):
+        raise RequestError(
+            f"{name} is an array of {values.dtype} with shape {shape}",
+            "give 8-bit values of shape (height, width) or (height, width, channels), "
+            "with 1 (grey), 3 (RGB) or 4 (RGBA) channels",
+        )
+    if values.size == 0:
+        raise RequestError(f"{name} is an array of shape {shape}, so it shows nothing", "give another image")
+    return Image.fromarray(values[:, :, 0] if shape[2:] == (1,) else values)
+
+
 def plain_image(image: Image.Image, name: str = "the image") -> Image.Image:
     """The same picture upright, as 8-bit grey ("L") or "RGB"; what is transparent becomes white."""
     if 0 in image.size:
@@ -80,8 +132,13 @@ def plain_image(image: Image.Image, name: str = "the image") -> Image.Image:
     if max(image.size) > MOST_ELONGATED * min(image.size):
         width, height = image.size
         raise RequestError(f"{name} is a strip of {width} x {height} pixels", "cut out the part that matters")
-    # Most pictures carry no orientation, and reading the tag is cheaper than transposing by nothing.
-    if image.format is not None and image.getexif():
+    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or np.inf):
+        raise RequestError(
+            f"{name} is too large: {image.width} x {image.height} pixels", "make the image smaller first"
+        )
+    # Most pictures carry no orientation, and reading the tag is cheaper than transposing by nothing. The
+    # transposed picture carries none, so that a second pass changes nothing.
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode in ("L", "RGB"):
         return image
@@ -110,12 +167,11 @@ def _from_16_bit(image: Image.Image, name: str) -> Image.Image:
     return Image.fromarray(((values + 128) // 257).astype(np.uint8))
 
 
-def resize_image(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray:
+def resize_image(picture: Picture, preprocessing: Preprocessing) -> np.ndarray:
     """Pixels as the model's size and channels ask: uint8 (S, S, C), resized and cropped from the middle."""
     size = preprocessing.size
+    image = plain_picture(picture)
     if image.mode != MODES[preprocessing.channels]:
-        if image.mode not in ("L", "RGB"):
-            image = plain_image(image)
         image = image.convert(MODES[preprocessing.channels])
     # Rounded like timm's evaluation transform (shorter side down) and torchvision's (longer side down).
     shorter = int(np.floor(size / preprocessing.crop))
@@ -123,7 +179,7 @@ def resize_image(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray
     if min(width, height) != shorter:
         longer = int(shorter * max(width, height) / min(width, height))
         width, height = (shorter, longer) if width <= height else (longer, shorter)
-        image = image.resize((width, height), INTERPOLATIONS[preprocessing.interpolation])
+        image = image.resize((width, height), Image.Resampling[preprocessing.interpolation.upper()])
     left, top = round((width - size) / 2.0), round((height - size) / 2.0)
     pixels = np.asarray(image)[top : top + size, left : left + size]
     return pixels.reshape(size, size, preprocessing.channels)
@@ -137,29 +193,13 @@ def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(values, -1, -3))
 
 
-def preprocess(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray:
+def preprocess(picture: Picture, preprocessing: Preprocessing) -> np.ndarray:
     """Model input float32 (C, S, S) from one picture, equal to timm's evaluation transform."""
     check_preprocessing(preprocessing)
-    return normalise(resize_image(image, preprocessing), preprocessing)
+    return normalise(resize_image(picture, preprocessing), preprocessing)
 
 
 def check_preprocessing(preprocessing: Preprocessing) -> None:
     """Refuses numbers that describe no way to make an input, all problems at once."""
-    problems = []
-    if preprocessing.interpolation not in INTERPOLATIONS:
-        known = ", ".join(INTERPOLATIONS)
-        problems.append(f"interpolation {preprocessing.interpolation!r} is unknown (known: {known})")
-    if preprocessing.channels not in MODES:
-        problems.append(f"{preprocessing.channels} channels: a picture has 1 (grey) or 3 (RGB)")
-    if not 0 < preprocessing.crop <= 1:
-        problems.append(f"crop is {preprocessing.crop}, but a share above 0 and up to 1 was expected")
-    if preprocessing.size < 1:
-        problems.append(f"size is {preprocessing.size} pixels")
-    for name in ("mean", "std"):
-        if len(getattr(preprocessing, name)) != preprocessing.channels:
-            count = len(getattr(preprocessing, name))
-            problems.append(f"{name} has {count} values for {preprocessing.channels} channels")
-    if any(value <= 0 for value in preprocessing.std):
-        problems.append("std has a value that is not above 0")
-    if problems:
+    if problems := preprocessing.problems():
         raise RequestError("; ".join(problems), "correct the preprocessing of the model")

@@ -32,6 +32,12 @@ SUM_MARGIN = 8.0
 MAX_MEAN_EXP = 8.0
 """Rows with a heavier tail than this tell too little about the next image: 2 of 359 digits had ten times the
 largest mean exponential of the validation images. Their layers run the engine's generic softmax."""
+LEAST_SCORE = 0.01
+"""Scores that hardly differ are treated as if they did so much: no quartic can be fitted to a point."""
+MOST_SCORES = (200.0, 20.0)
+"""Largest drop and peak for which a short exp is found; wider rows run the engine's generic softmax.
+
+A mean exponential of at most 8 over a million tokens has a peak below 16."""
 
 
 class VarianceKeys(NamedTuple):
@@ -90,8 +96,9 @@ def score_range(ranges: Mapping[str, float], layer: int) -> ScoreRange | None:
     if any(ranges.get(key) is None for key in keys):
         return None
     drop, peak, mean_exp = (float(ranges[key]) for key in keys)
-    if mean_exp > MAX_MEAN_EXP:
+    if mean_exp > MAX_MEAN_EXP or drop > MOST_SCORES[0] or peak > MOST_SCORES[1]:
         return None
+    drop, peak = max(drop, LEAST_SCORE), max(peak, LEAST_SCORE)
     return ScoreRange(-SCORE_MARGIN * drop, SCORE_MARGIN * peak, SUM_MARGIN * max(1.0, mean_exp))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privit.artifact import Artifact, Preprocessing, Public, load_artifact, save_artifact
+from privit.artifact import Artifact, Preprocessing, Public, listed_files, load_artifact, save_artifact
 from privit.errors import ArtifactError, RequestError, WorkError
 from privit.plan import Plan, all_weight_shapes
 from privit.spec import Spec
@@ -22,6 +23,7 @@ from privit.train.student.vit import Student
 
 CHECKED_IMAGES = 8
 """On how many images the student read back must give the very same logits."""
+SHOWN_FILES = 3
 
 
 def export_artifact(
@@ -40,6 +42,7 @@ def export_artifact(
     changes no logit. An artifact that was in `folder` is replaced as a whole.
     """
     _check_request(student.spec, preprocessing, class_names, validation_images)
+    _refuse_foreign_folder(folder)
     student = with_plan(student, plan)
     ranges = measure_ranges(student, validation_images)
     notes, scale = dict(notes or {}), fitting_scale(ranges, student.spec)
@@ -50,21 +53,21 @@ def export_artifact(
     check_ranges(ranges, student.spec)
     public = Public(student.spec, preprocessing, tuple(class_names), ranges, notes)
     weights = {name: student.weights()[name] for name in all_weight_shapes(student.spec, plan)}
-    _refuse_foreign_folder(folder)
-    staging = folder.parent / f".{folder.name}.partial"
     try:
-        shutil.rmtree(staging, ignore_errors=True)
-        save_artifact(staging, public, plan, weights)
-        _check_logits(student, staging, validation_images)
-        shutil.rmtree(folder, ignore_errors=True)
-        staging.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
+            written = Path(staging) / "artifact"
+            save_artifact(written, public, plan, weights)
+            _check_logits(student, written, validation_images)
+            # Measuring may have taken minutes.
+            _refuse_foreign_folder(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            written.rename(folder)
     except OSError as error:
         raise WorkError(
             f"the artifact could not be written to {folder}: {error.strerror or error}",
             "free some space or choose a folder that you may write to",
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return load_artifact(folder)
 
 
@@ -98,12 +101,7 @@ def _check_request(
     spec: Spec, preprocessing: Preprocessing, class_names: Sequence[str], images: np.ndarray | Tensor
 ) -> None:
     expected = (spec.channels, spec.image_size, spec.image_size)
-    found = (preprocessing.channels, preprocessing.size, preprocessing.size)
-    problems = []
-    if found != expected:
-        problems.append(f"preprocessing makes images of shape {found}, but the model takes {expected}")
-    if len(class_names) != spec.classes:
-        problems.append(f"{len(class_names)} class names are given, but the model has {spec.classes} classes")
+    problems = Public(spec, preprocessing, tuple(class_names)).problems()
     if len(images) == 0 or tuple(images.shape[1:]) != expected:
         problems.append(f"validation images have shape {tuple(images.shape)}, expected (n, *{expected})")
     if problems:
@@ -114,10 +112,15 @@ def _refuse_foreign_folder(folder: Path) -> None:
     """An artifact or an empty folder may be replaced; anything else is not ours to delete."""
     if not folder.exists():
         return
-    known = {"server", "client"}
-    if not folder.is_dir() or {path.name for path in folder.iterdir()} - known:
+    foreign = [folder] if not folder.is_dir() else []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        ours = path.name in ("server", "client") and path.is_dir() and not path.is_symlink()
+        listed = listed_files(path) if ours else set()
+        foreign += [inner for inner in path.iterdir() if inner.name not in listed] if ours else [path]
+    if foreign:
+        named = ", ".join(sorted(str(path) for path in foreign)[:SHOWN_FILES])
         raise RequestError(
-            f"{folder} exists and holds other things than an artifact",
+            f"{folder} exists and holds other things than an artifact: {named}",
             "choose a new folder, or one that an earlier export wrote",
         )
 

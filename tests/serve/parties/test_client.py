@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,20 @@ def test_addresses_may_be_ipv6() -> None:
 def test_an_image_of_the_wrong_kind_leaves_the_session_usable(client: Client, tmp_path: Path) -> None:
     (tmp_path / "note.png").write_text("not an image")
     Image.fromarray(digit_like(5)).save(tmp_path / "digit.png")
-    wrong = [tmp_path / "note.png", tmp_path / "missing.png", np.zeros((8, 8)), np.zeros(8, np.uint8)]
+    wrong: list[Any] = [
+        tmp_path / "note.png",
+        tmp_path / "missing.png",
+        np.zeros((8, 8)),
+        np.zeros(8, np.uint8),
+    ]
+    wrong += [
+        np.zeros((3, 8, 8), np.uint8),
+        np.zeros((8, 8, 5), np.uint8),
+        [[0]],
+        None,
+        b"",
+        Image.new("L", (0, 3)),
+    ]
     for image in wrong:
         with pytest.raises(RequestError):
             client.predict(image)

@@ -47,6 +47,8 @@ def small(folder: Path, text: str) -> Recipe:
         ("keep = [0.1]", "protocol is given, but no budget in cost such as max_seconds"),
         ("max_rounds = []", "no budget is given"),
         ("max_rounds = [-1]", "is -1, not above zero"),
+        ("max_rounds = [inf]", "is inf, not a finite number"),
+        ("max_rounds = [nan]", "is nan, not a finite number"),
         ('max_rounds = ["many"]', "is 'many', not a number"),
         ('max_seconds = [1]\nnetwork = "moon"', "'moon'"),
         ('max_seconds = [1]\nnetwork = "wan"', "[cost] networks lacks wan, on which budgets are given"),

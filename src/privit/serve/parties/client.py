@@ -18,12 +18,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from privit.artifact import Public, load_artifact
 from privit.cost.network import Network
-from privit.data.images import open_image, preprocess
-from privit.errors import ConnectionFailed, PrivitError, RequestError
+from privit.data.images import Picture, preprocess
+from privit.errors import ConnectionFailed, PrivitError
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import join_helper
@@ -37,7 +36,6 @@ from privit.serve.wire.meter import Counts
 from privit.serve.wire.shaping import fine_loop
 from privit.serve.wire.tunnel import Tunnel
 
-Picture = str | Path | Image.Image | np.ndarray
 Result = TypeVar("Result")
 
 
@@ -148,8 +146,8 @@ class Client:
         return self._protocol.private
 
     def predict(self, image: Picture) -> Prediction:
-        """Class and probabilities of one image: a path, a Pillow image or (H, W[, C]) 8-bit values."""
-        pixels = self._pixels(image)
+        """Class and probabilities of one image: a file, its bytes, a Pillow image or (H, W[, C]) 8-bit values."""
+        pixels = preprocess(image, self.public.preprocessing)
         logits, cost = self._call(self._query(pixels))
         names = self.public.class_names
         shifted = np.exp(logits - logits.max())
@@ -186,18 +184,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _pixels(self, image: Picture) -> np.ndarray:
-        if isinstance(image, np.ndarray):
-            if image.dtype != np.uint8 or image.ndim not in (2, 3):
-                raise RequestError(
-                    f"the image is an array of {image.dtype} with shape {image.shape}",
-                    "give 8-bit values of shape (height, width) or (height, width, channels)",
-                )
-            image = Image.fromarray(image.squeeze(-1) if image.shape[-1:] == (1,) else image)
-        elif not isinstance(image, Image.Image):
-            image = open_image(image)
-        return preprocess(image, self.public.preprocessing)
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs `work` on the session's event loop; Ctrl-C here cancels it there."""

@@ -91,7 +91,11 @@ def _check_names(server_names: Iterable[str], clients: Sequence[str]) -> None:
     if not list(server_names):
         problems.append("no server name was given")
     for name in clients:
-        if not name or not name.replace("-", "").replace("_", "").isalnum() or name in (*ROLES, "ca"):
+        if (
+            not name
+            or not name.replace("-", "").replace("_", "").isalnum()
+            or name in ("ca", "server", "helper")
+        ):
             problems.append(f"{name!r} cannot be a client's name")
     if len(set(clients)) != len(clients):
         problems.append("a client's name occurs twice")

@@ -90,7 +90,14 @@ def check_lines(fronts: Sequence[Front], where: str, problems: list[str]) -> Non
 
 
 def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...]:
-    given: list[Any] = [dict.fromkeys(KINDS, share) for share in table.get("keep", [])]
+    shares = table.get("keep", [])
+    problems += [
+        f"{where}: keep has {share!r}, but shares of the sites from 0 to 1 were expected; "
+        "budgets take numbers of sites"
+        for share in shares
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1
+    ]
+    given: list[Any] = [dict.fromkeys(KINDS, share) for share in shares]
     given += table.get("budgets", [])
     if grid := table.get("grid"):
         given += [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]

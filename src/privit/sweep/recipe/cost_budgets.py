@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from privit.config import Budget, SearchConfig, budgets_problems, free_choices
+from privit.config import Budget, SearchConfig, budgets_problems, cost_name, free_choices
 from privit.cost.budgets.ladder import below_floor
 from privit.cost.budgets.pricing import ENGINE_UNITS, Price, Pricer, Unit
 from privit.plan import uniform_plan
@@ -47,7 +47,7 @@ def cost_budgets(
         problems.append(f"{where}: beside a budget in cost, one in sites caps every plan; write two fronts")
     other = [key.removeprefix("max_") for key in table if key in COST_BUDGETS]
     caps = {unit: table[f"max_{unit}"][0] for unit in other if unit != price.unit and table[f"max_{unit}"]}
-    capped = "".join(f"-{_name(unit, value)}" for unit, value in caps.items())
+    capped = "".join(f"-{cost_name(unit, value)}" for unit, value in caps.items())
     capped += "".join(f"-{budget.name}" for budget in in_sites[:1])
     sites = dict(in_sites[0].sites) if in_sites else {}
     values, names = table[f"max_{price.unit}"], [str(name) for name in table.get("names", ())]
@@ -55,7 +55,7 @@ def cost_budgets(
         problems.append(f"{where}: {len(names)} names for {len(values)} budgets")
     own = dict(zip(map(repr, values), names, strict=False))
     return tuple(
-        Budget(sites, own.get(repr(value), _name(price.unit, value) + capped), value, caps)
+        Budget(sites, own.get(repr(value), cost_name(price.unit, value) + capped), value, caps)
         for value in sorted(dict.fromkeys(values), key=_falling)
     )
 
@@ -145,9 +145,3 @@ def _narrowest(spec: Spec) -> dict[str, float]:
 
 def _falling(value: Any) -> float:
     return -value if isinstance(value, (int, float)) else 0.0
-
-
-def _name(unit: str, value: Any) -> str:
-    """A name that a folder can have: 60e6 bytes as bytes-60000000, 2.5 seconds as seconds-2.5."""
-    whole = isinstance(value, float) and value.is_integer()
-    return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")

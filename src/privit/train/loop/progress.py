@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class Report:
@@ -56,6 +57,6 @@ class Report:
         if not self.enabled:
             return
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False, soft_wrap=True)
+            self.bar.console.print(Text(text), soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
