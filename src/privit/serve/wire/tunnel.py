@@ -85,6 +85,8 @@ class Tunnel:
         self._inward = ShapedLine(network, self._handle) if network else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: ConnectionFailed | None = None
+        self.goodbye = False
+        """Whether the other side has said that it leaves."""
         self._broken = asyncio.Event()
 
     def start(self) -> None:
@@ -242,6 +244,7 @@ class Tunnel:
             message = decode_message(frame.payload)
             if message["type"] == "error":
                 raise RemoteError(message)
+            self.goodbye |= message["type"] == "bye"
             self._messages.put_nowait(message)
         elif frame.kind is Kind.OPEN:
             await self._open(frame.channel)
