@@ -25,7 +25,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def served(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with four places and short patience for those who say nothing."""
-    limits = Limits(sessions=4, queue=8, hello_seconds=2.0, grace_seconds=2.0, idle_seconds=3600.0)
+    limits = Limits(sessions=4, queue=8, hello_seconds=5.0, grace_seconds=2.0, idle_seconds=3600.0)
     with local_server(tiny_folder, tmp_path_factory.mktemp("server"), limits=limits) as server:
         yield Served(tiny_folder, load_artifact(tiny_folder / "server"), server)
         assert server.process.poll() is None, "the server died during the tests"

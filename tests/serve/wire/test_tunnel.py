@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privit.cost.network import Network
+from privit.errors import ConnectionFailed
 from privit.serve.measure.measure import measure_session
 from privit.serve.wire.frames import (
     CONTROL_LIMIT,
@@ -210,6 +211,20 @@ def test_silence_and_a_closed_connection_are_told_apart() -> None:
         await far.close()
 
     asyncio.run(wait())
+
+
+def test_who_says_goodbye_and_leaves_is_known_to_have_said_it() -> None:
+    async def leave() -> None:
+        near, far = await joined()
+        await near.send("bye")
+        await near.close()
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            await far.guard(asyncio.sleep(PATIENCE_SECONDS))
+        assert far.goodbye
+        assert not near.goodbye
+        await far.close()
+
+    asyncio.run(leave())
 
 
 def test_work_is_cancelled_when_the_other_side_goes_away() -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,7 +82,7 @@ def _party(role: str, options: Mapping[str, object], state: Path, port: int) -> 
     with (state / "output.log").open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "privit.serve.parties.processes", request],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # its end tells the party that we are gone, however we went
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -93,8 +96,9 @@ def _party(role: str, options: Mapping[str, object], state: Path, port: int) -> 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            stream.close()
 
 
 def _wait_for_port(process: subprocess.Popen[str], role: str, state: Path) -> int:
@@ -112,6 +116,7 @@ def _wait_for_port(process: subprocess.Popen[str], role: str, state: Path) -> in
 def main() -> None:
     """Runs the party that the first argument describes, until it is told to stop."""
     options = json.loads(sys.argv[1])
+    threading.Thread(target=_stop_with_parent, name="parent", daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     role, limits = options.pop("role"), Limits(**options.pop("limits"))
     for name in ("folder", "state", "certs"):
@@ -128,6 +133,12 @@ def main() -> None:
     except PrivitError as error:
         _say(message=error.message, hint=error.hint)
         sys.exit(error.exit_code)
+
+
+def _stop_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _say(**fields: object) -> None:

@@ -86,6 +86,8 @@ class Tunnel:
         self._inward = ShapedLine(network, self._handle) if network else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: ConnectionFailed | None = None
+        self.goodbye = False
+        """Whether the other side has said that it leaves."""
         self._broken = asyncio.Event()
         self.called = asyncio.Event()  # the other party's engine has wanted to reach ours
 
@@ -244,6 +246,7 @@ class Tunnel:
             message = decode_message(frame.payload)
             if message["type"] == "error":
                 raise RemoteError(message)
+            self.goodbye |= message["type"] == "bye"
             self._messages.put_nowait(message)
         elif frame.kind is Kind.OPEN:
             await self._open(frame.channel)
