@@ -218,7 +218,7 @@ def load_artifact(folder: Path) -> Artifact:
 
 
 def listed_files(part: Path) -> set[str]:
-    """The names that belong to a part of an artifact, as its manifest lists them; empty without a manifest."""
+    """The names that belong to a part of an artifact, as its manifest lists them; none without one."""
     if not (part / MANIFEST_FILE).is_file():
         return set()
     hashes = _read_json(part / MANIFEST_FILE).get("sha256")
