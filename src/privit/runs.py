@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from privit.errors import RequestError, WorkError
+from privit.locks import LOCK_FILE, FolderLock, lock_folder
 
 LIBRARIES = ("privit", "torch", "numpy", "accelerate", "timm", "safetensors")
 STAGES = ("teacher", "search", "matching", "finetune")
@@ -24,10 +25,14 @@ STAGES = ("teacher", "search", "matching", "finetune")
 
 @dataclass(frozen=True)
 class Run:
-    """An open run folder; `description` is what config.json says."""
+    """An open run folder; `description` is what config.json says.
+
+    While it is worked on, `lock` keeps other commands out.
+    """
 
     folder: Path
     description: dict[str, Any]
+    lock: FolderLock | None = field(default=None, repr=False, compare=False)
 
     @property
     def stage(self) -> str:
@@ -66,7 +71,7 @@ class Run:
         write_text(self.folder / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in records))
 
     def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes result.json; from then on the run is finished."""
+        """Writes result.json; from then on the run is finished, and everyone may read it."""
         write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
         return dict(result)
 
@@ -79,32 +84,42 @@ def open_run(
     threads: int,
     notes: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    locked: bool = True,
 ) -> Run:
     """A new run, or the one in `folder` if it was started by the same command; anything else is refused.
 
     `inputs` say what went in and are compared; `notes` (where it lay) are only written down. `defaults`
-    stand for settings that the version which started the run did not know.
+    stand for settings that the version which started the run did not know. An unfinished run is locked
+    against other commands; of several processes of one command, one is `locked`.
     """
     folder = Path(folder)
     asked = {"stage": stage, "config": dict(config), "inputs": dict(inputs)}
     asked = json.loads(json.dumps(asked))
     path = folder / "config.json"
+    if not path.is_file():
+        _refuse_foreign_folder(folder)
+    lock = None
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if locked and not (folder / "result.json").is_file():
+            lock = lock_folder(folder, again=True)
     if path.is_file():
         found = read_json(path)
         _check_same(folder, found, asked, json.loads(json.dumps(dict(defaults or {}))))
         _warn_of_other_machine(found, threads)
-        return Run(folder, found)
+        return Run(folder, found, lock)
+    description = asked | {"notes": dict(notes or {}), "libraries": library_versions(), "threads": threads}
+    write_text(path, json.dumps(description, indent=2) + "\n")
+    return Run(folder, description, lock)
+
+
+def _refuse_foreign_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file, but a run is a folder", "give another name")
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir()):
         raise RequestError(
             f"{folder} has files in it, but no config.json: it is not a run", "give a new or empty folder"
         )
-    description = asked | {"notes": dict(notes or {}), "libraries": library_versions(), "threads": threads}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(description, indent=2) + "\n")
-    return Run(folder, description)
 
 
 def load_run(folder: Path, *stages: str) -> Run:

@@ -12,6 +12,7 @@ from privit.cli.output import note, show_rows
 from privit.config import Budget, SearchConfig, cost_name, free_choices
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
+from privit.locks import lock_folder
 from privit.spec import KINDS
 
 FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
@@ -67,15 +68,16 @@ def measured_budgets(run: Path) -> dict[str, Any]:
     from privit.train.finetune import export
 
     opened = load_run(run, "search")
-    result = dict(opened.result() or {})
-    for name, figures in result["budgets"].items():
-        note(f"measuring budget {name}")
-        with tempfile.TemporaryDirectory(prefix="privit-search-") as folder:
-            export(run, Path(folder) / "artifact", budget=name)
-            figures |= measured(Path(folder) / "artifact", figures.get("price"))
-        if figures["plan"] == result["plan"]:
-            result |= figures
-    return opened.finish(result)
+    with lock_folder(run, again=True):
+        result = dict(opened.result() or {})
+        for name, figures in result["budgets"].items():
+            note(f"measuring budget {name}")
+            with tempfile.TemporaryDirectory(prefix="privit-search-") as folder:
+                export(run, Path(folder) / "artifact", budget=name)
+                figures |= measured(Path(folder) / "artifact", figures.get("price"))
+            if figures["plan"] == result["plan"]:
+                result |= figures
+        return opened.finish(result)
 
 
 def measured(artifact: Path, price: Mapping[str, Any] | None) -> dict[str, Any]:

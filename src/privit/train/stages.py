@@ -172,7 +172,8 @@ def start_run(
     """The stage's run, new or as it was left; the first process writes, the others read."""
     with accelerator.main_process_first():
         defaults = to_json(type(config)())
-        return open_run(folder, stage, to_json(config), inputs, threads(), notes, defaults)
+        first = accelerator.is_main_process
+        return open_run(folder, stage, to_json(config), inputs, threads(), notes, defaults, locked=first)
 
 
 def threads() -> int:

@@ -196,7 +196,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_two_sweeps_do_not_share_a_folder_at_the_same_time(tmp_path: Path) -> None:
     recipe = read_recipe(write_recipe(tmp_path, EXPERIMENT))
-    with _alone(tmp_path / "out"), pytest.raises(RequestError, match="another sweep is running"):
+    with _alone(tmp_path / "out"), pytest.raises(RequestError, match="out is in use by"):
         run_sweep(recipe, tmp_path / "out")
 
 

@@ -146,7 +146,7 @@ class Client:
         return self._protocol.private
 
     def predict(self, image: Picture) -> Prediction:
-        """Class and probabilities of a picture: a file, its bytes, a Pillow image or (H, W[, C]) bytes."""
+        """Class and probabilities of one image: a file or its bytes, a Pillow image or 8-bit (H, W[, C])."""
         pixels = preprocess(image, self.public.preprocessing)
         logits, cost = self._call(self._query(pixels))
         names = self.public.class_names

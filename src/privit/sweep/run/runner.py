@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privit.errors import PrivitError, RequestError
+from privit.locks import FolderLock, lock_folder
 from privit.sweep.recipe.model_and_data import check_reachable
 from privit.sweep.recipe.recipe import Recipe
 from privit.sweep.run.index import result_of, write_cell, write_index
@@ -227,15 +227,9 @@ def _workers(jobs: int) -> Iterator[Pool]:
                 os.environ[name] = value
 
 
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
+def _alone(out: Path) -> FolderLock:
     """Refuses to run beside another sweep in the same folder: both would write the same runs."""
     if out.exists() and not out.is_dir():
         raise RequestError(f"{out} is a file, but a sweep needs a folder", "give another --out")
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RequestError(f"another sweep is running in {out}", "wait for it, or give --out") from error
-        yield
+    return lock_folder(out)
