@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from privit.errors import RequestError
-from privit.operators import BY_ID, BY_NAME, TABLE, Operator, operator, parameter_shapes
+from privit.operators import BY_ID, BY_NAME, DEGREES, TABLE, Operator, operator, parameter_shapes
 from privit.spec import KINDS, Spec
 
 
@@ -19,6 +19,27 @@ def test_every_entry_has_a_kind_a_formula_and_a_start_for_each_parameter(entry: 
     assert entry.kind in KINDS
     assert entry.formula
     assert entry.parameters.keys() == entry.initial.keys()
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.name)
+def test_every_entry_says_what_its_family_needs(entry: Operator) -> None:
+    of_kind = {"gelu": {"pointwise", "square", "linear"}, "softmax": {"normalised", *DEGREES}}
+    assert entry.family in of_kind[entry.kind]
+    if entry.family in DEGREES:
+        assert not entry.exact
+        assert (len(entry.parameters), len(entry.coefficients)) in {
+            (DEGREES[entry.family] + 1, 0),
+            (0, DEGREES[entry.family] + 1),
+        }
+    if entry.kind == "softmax":
+        # The first coefficient is folded into q, and nothing else of a public polynomial has a place.
+        assert not any(entry.coefficients[1:])
+        assert all(first > 0 for first in entry.coefficients[:1])
+
+
+def test_the_parameters_of_a_polynomial_are_named_from_the_highest_power_down() -> None:
+    assert operator("quadratic_attn").powers == {"c2": 2, "c1": 1, "c0": 0}
+    assert operator("affine").powers == {"a": 1, "b": 0}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,24 +83,22 @@ def public_factors(heads: Sequence[Head], scale: Callable[[str], float]) -> dict
 def secret_factors(heads: Sequence[Head]) -> dict[Key, tuple[str, ...]]:
     """By which secret numbers of their head q rows are multiplied, one after the other."""
     factors: dict[Key, tuple[str, ...]] = {}
-    found: tuple[str, ...]
     for index, head in enumerate(heads):
         for name in head.scored:
             if name == head.folded:
                 continue
             # A linear row in a head that is folded for a quadratic needs both.
-            found = ("unscale",) if head.folded and head.folded == head.quadratic else ()
+            needed = ["unscale"] if head.folded and head.folded == head.quadratic else []
             if BY_NAME[name].fitted:
-                found += ("linear_scale",) if BY_NAME[name].family == "linear" else ("scale",)
-            if found:
-                factors[index, name] = found
+                needed.append("linear_scale" if BY_NAME[name].family == "linear" else "scale")
+            if needed:
+                factors[index, name] = tuple(needed)
     return factors
 
 
 def rows_of(heads: Sequence[Head], chosen: Callable[[Operator], bool]) -> int:
     """How many scored rows run one of the chosen operators."""
-    found: list[Mapping[str, np.ndarray]] = [head.scored for head in heads]
-    return sum(rows.size for scored in found for name, rows in scored.items() if chosen(BY_NAME[name]))
+    return sum(rows.size for head in heads for name, rows in head.scored.items() if chosen(BY_NAME[name]))
 
 
 def _fitted(name: str, family: str) -> bool:
