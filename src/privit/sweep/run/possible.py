@@ -1,4 +1,4 @@
-"""What a sweep does for budgets in cost: plans of any method at a cost, budgets that a teacher refuses."""
+"""Budgets in cost that a teacher refuses, and searches that train nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from privit.config import Budget, SearchConfig
-from privit.cost.budgets.matched import plan_at_cost
-from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError
-from privit.plan import Plan
 from privit.runs import load_run, read_json, write_text
 from privit.spec import KINDS
 
@@ -66,31 +63,6 @@ def check_met(run: Path, budget: str | None) -> None:
         reason = read_json(run / REFUSED).get(budget)
         if reason is not None:
             raise BudgetError(reason, "give a larger budget")
-
-
-def plan_within(teacher: Path, how: str, config: SearchConfig, cost: float, seed: int) -> Plan:
-    """The largest plan of a method without a search that the cost pays for, priced with the teacher's ranges.
-
-    `how` is random, spread, or layers: whole layers from the first on.
-    """
-    from privit.train.baselines import layerwise_plan, random_plan, spread_plan
-    from privit.train.descent.cost_ground import teacher_ranges
-    from privit.train.stages import read_model
-
-    assert config.price is not None
-    model = read_model(load_run(teacher, "teacher"))
-    spec = model.subject.spec
-    pricer = Pricer(spec, config.price, teacher_ranges(model, model.subject.load(), config.seed))
-
-    def plan_of(share: float) -> Plan:
-        shares = {kind: share if kind in config.kinds else 1.0 for kind in KINDS}
-        operators = (config.granularity, config.exact, config.stand_in)
-        if how == "random":
-            return random_plan(spec, shares["gelu"], shares["softmax"], seed, *operators)
-        make = spread_plan if how == "spread" else layerwise_plan
-        return make(spec, shares["gelu"], shares["softmax"], *operators)
-
-    return plan_at_cost(pricer, cost, plan_of)
 
 
 def _refuse_below_floor(teacher: Path, config: SearchConfig) -> None:

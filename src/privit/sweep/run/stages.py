@@ -12,13 +12,12 @@ from typing import Any
 
 from privit.config import FinetuneConfig, SearchConfig, TeacherConfig, from_json
 from privit.errors import PrivitError
-from privit.plan import Plan, load_plan, uniform_plan
+from privit.plan import uniform_plan
 from privit.runs import load_run, write_text
-from privit.spec import KINDS
+from privit.sweep.run.plans import given_plan
 from privit.sweep.run.possible import (
     check_met,
     note_refused,
-    plan_within,
     possible_budgets,
     search_untrained,
 )
@@ -86,37 +85,8 @@ def _finetune(stages: Path, task: Task) -> None:
     wanted = task.settings
     config, source = from_json(FinetuneConfig, wanted["config"]), stages / wanted["source"]
     check_met(source, wanted["budget"])
-    plan = None if wanted["plan"] is None else _plan(stages, source, wanted["budget"], wanted["plan"])
+    plan = None if wanted["plan"] is None else given_plan(stages, source, wanted["budget"], wanted["plan"])
     finetune(source, stages / task.name, config, wanted["budget"], plan)
-
-
-def _plan(stages: Path, source: Path, budget: str | None, wanted: dict[str, Any]) -> Plan:
-    """The plan that a fine-tuning is given, where no search found it."""
-    from privit.train.baselines import layerwise_plan, random_plan, spread_plan, without_last_layers
-    from privit.train.stages import read_model
-
-    if "cost" in wanted:
-        config = from_json(SearchConfig, wanted["search"])
-        return plan_within(source, wanted["how"], config, wanted["cost"], wanted.get("seed", 0))
-    if wanted["how"] == "cut":
-        check_met(stages / wanted["search"], wanted["budget"])
-        return load_plan(stages / wanted["search"] / "budgets" / wanted["budget"] / "plan.safetensors")
-    if wanted["how"] == "filled":
-        from privit.train.descent.fill import filled_plan
-
-        return filled_plan(source, budget, wanted["sites"])
-    if wanted["how"] == "layers":
-        largest = load_plan(source / "budgets" / str(budget) / "plan.safetensors")
-        kinds = tuple(wanted["kinds"])
-        return without_last_layers(largest, wanted["layers"], wanted["stand_in"], kinds)
-    config = from_json(SearchConfig, wanted["search"])
-    spec = read_model(load_run(source)).subject.spec
-    sites = {k: wanted["sites"].get(k, 1.0) if k in config.kinds else 1.0 for k in KINDS}
-    operators = {"granularity": config.granularity, "exact": config.exact, "stand_in": config.stand_in}
-    if wanted["how"] == "random":
-        return random_plan(spec, sites["gelu"], sites["softmax"], wanted["seed"], **operators)  # type: ignore[arg-type]
-    make = spread_plan if wanted["how"] == "spread" else layerwise_plan
-    return make(spec, sites["gelu"], sites["softmax"], **operators)  # type: ignore[arg-type]
 
 
 def _result(stages: Path, task: Task) -> None:
