@@ -63,8 +63,8 @@ class TeacherConfig(TrainConfig):
 
     `input_noise` is the deviation of Gaussian noise on the normalised pixels, which keeps a teacher from
     learning a few hundred images by heart. `new_head` replaces a head of another number of classes;
-    None does so for models from timm and Hugging Face, whose head is of other data, and refuses it
-    for a local file.
+    None does so for models by name (timm:NAME, timm:NAME@FILE, hf:NAME), whose head is of other data, and
+    refuses it for a file alone, which is somebody's trained model.
     """
 
     epochs: int = 10
