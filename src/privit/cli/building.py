@@ -249,18 +249,19 @@ def export(run: Positional[Path], out: Path = Path("out"), json: bool = False) -
         json: Print one JSON object.
     """
     from privit.train.finetune import export as run_export
+    from privit.train.fixed_point.ranges import nearest_limit
 
     artifact = run_export(run, out)
     summary = {
         "artifact": str(out),
         "plan": artifact.plan.hash()[:16],
         **{f"kept_{kind}": sum(artifact.plan.kept(kind)) for kind in KINDS},
-        "largest_range": max(artifact.public.ranges.values(), default=0.0),
     }
+    nearest = nearest_limit(artifact.public.ranges, artifact.spec)
     if json:
-        show_json(summary)
+        show_json(summary | {"nearest_limit": vars(nearest)})
     else:
-        show_fields("exported", summary)
+        show_fields("exported", summary | {"nearest to a limit of the engine": str(nearest)})
 
 
 def _preset(name: str) -> Preset:
