@@ -46,7 +46,7 @@ class Size:
     name: str
     teacher_epochs: int
     descent: Descent
-    warmup_epochs: int
+    penalty_warmup_epochs: int
     search_epochs: int
     finetune_epochs: int
     augmentation: dict[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def search_config(size: Size, seed: int) -> SearchConfig:
         learning_rate=3e-4,
         switch_learning_rate=3e-3,
         epsilon=0.03,
-        warmup_epochs=size.warmup_epochs,
+        penalty_warmup_epochs=size.penalty_warmup_epochs,
         gradient_clip=1.0,
         budgets=(keep(SHARE),),
         descents={"gelu": size.descent, "softmax": size.descent},

@@ -64,7 +64,7 @@ def search_config(kind: str) -> SearchConfig:
         learning_rate=1e-4,
         switch_learning_rate=4e-3,
         epsilon=0.04,
-        warmup_epochs=0,
+        penalty_warmup_epochs=0,
         gradient_clip=1.0,
         budgets=tuple(BUDGETS[name] for name in DESCENT),
         descents={name: Descent(penalty, 2.0, 0.2) for name, penalty in PENALTY[kind].items()},
