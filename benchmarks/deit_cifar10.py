@@ -37,6 +37,7 @@ from privit.artifact import load_artifact
 from privit.cli.budgeting import FITTED
 from privit.config import Budget, changed, free_choices
 from privit.operators import BY_NAME
+from privit.operators import UNTOUCHED as EXACT
 from privit.plan import Plan, plan_from_ids, uniform_plan
 from privit.runs import load_run, read_arrays, write_text
 from privit.spec import KINDS
@@ -45,7 +46,6 @@ from privit.train.descent.afford import choices
 from privit.train.finetune import finetune
 from privit.train.search import search
 from privit.train.stages import planned_student, read_model
-from privit.train.student.vit import EXACT
 
 RESULT = ROOT / "docs" / "results" / "cifar10" / "results.json"
 ARTIFACTS = RUNS / "artifacts"

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
-from privit.operators import operator
+from privit.operators import STAND_IN, UNTOUCHED, operator
 from privit.plan import site_budget
 from privit.spec import KINDS, Granularity
 
@@ -163,8 +163,8 @@ class SearchConfig(TrainConfig):
     binarize_when: Literal["early", "late"] = "early"
     kinds: tuple[str, ...] = KINDS
     granularity: Granularity = field(default_factory=Granularity)
-    exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
-    stand_in: dict[str, str] = field(default_factory=lambda: {"gelu": "identity", "softmax": "squared_attn"})
+    exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
+    stand_in: dict[str, str] = field(default_factory=lambda: dict(STAND_IN))
     free: dict[str, str] = field(default_factory=dict)
     price: Price | None = None
     start: Literal["teacher", "random"] = "teacher"

@@ -34,7 +34,11 @@ def test_the_paper_preset_has_the_papers_numbers() -> None:
     paper = preset("paper")
     assert (paper.teacher.epochs, paper.teacher.learning_rate, paper.teacher.weight_decay) == (10, 1e-4, 1e-4)
     assert (paper.teacher.schedule, paper.teacher.decay_epochs, paper.teacher.batch_size) == ("step", 30, 64)
-    assert (paper.search.epsilon, paper.search.penalty_warmup_epochs, paper.search.temperature) == (1e-3, 5, 4.0)
+    assert (paper.search.epsilon, paper.search.penalty_warmup_epochs, paper.search.temperature) == (
+        1e-3,
+        5,
+        4.0,
+    )
     assert paper.search.descents["gelu"] == Descent(3e-5, 1.1, 2)
     assert paper.search.descents["softmax"] == Descent(3e-5, 1.1, 200)
     assert (paper.finetune.epochs, paper.finetune.schedule) == (50, "cosine")

@@ -12,9 +12,9 @@ from privit.cli.output import note, show_rows
 from privit.config import Budget, SearchConfig, free_choices
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
+from privit.operators import FITTED
 from privit.spec import KINDS
 
-FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
 MEASURED = {"bytes": "sent_bytes", "rounds": "rounds", "seconds": "seconds"}
 
 
