@@ -12,6 +12,7 @@ from small_recipe import EXPERIMENT, SETTING, write_recipe
 
 from privit.cli import main
 from privit.errors import RequestError
+from privit.sections import SECTIONS
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS
 from privit.sweep.recipe import read_recipe
@@ -36,6 +37,12 @@ def test_every_committed_recipe_has_no_problems_and_opens_with_what_to_expect(fi
     for experiment in recipe.experiments:
         # Comparisons have three seeds; what is measured of one plan does not vary with the seed.
         assert len(experiment.setting.seeds) >= 3 or experiment.name == "measured"
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_recipe_may_ask_for_whatever_a_report_makes(section: str, tmp_path: Path) -> None:
+    recipe = read_recipe(write_recipe(tmp_path, EXPERIMENT + f'shows = ["{section}"]\n'))
+    assert recipe.experiments[0].shows == (section,)
 
 
 @pytest.mark.parametrize("size", ["mini", "cifar10", "paper"])

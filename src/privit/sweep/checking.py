@@ -20,10 +20,10 @@ from privit.cost.network import network
 from privit.cost.spu.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
+from privit.sections import SECTIONS
 from privit.sweep.fronts import check_lines, own_methods, read_front
 from privit.sweep.methods import METHODS, Method, merged
 from privit.sweep.recipe import (
-    SHOWS,
     Experiment,
     Recipe,
     Setting,
@@ -163,7 +163,7 @@ def _experiment(
     setting = _with_subject(setting, table, f"{where}: ", problems)
     shows = tuple(table.get("shows", ["front"]))
     problems += [
-        f"{where}: shows has {show!r}; known: {', '.join(SHOWS)}" for show in shows if show not in SHOWS
+        f"{where}: shows has {show!r}; known: {', '.join(SECTIONS)}" for show in shows if show not in SECTIONS
     ]
     bench = tuple(table.get("bench", []))
     _check_protocols(bench, f"{where}: bench", problems)

@@ -18,20 +18,6 @@ from privit.presets import Preset
 from privit.spec import Spec
 from privit.sweep.methods import Method
 
-SHOWS = (
-    "front",
-    "table",
-    "seconds",
-    "softmax",
-    "gelu",
-    "layers",
-    "grid",
-    "degradation",
-    "breakdown",
-    "measured",
-)
-"""The figures and tables that a report can make of an experiment."""
-
 
 @dataclass(frozen=True)
 class Setting:
