@@ -33,11 +33,6 @@ class Operator:
     parameters: dict[str, Per] = field(default_factory=dict)
     initial: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def cost_key(self) -> str:
-        """Under what a cost profile lists this operator."""
-        return self.name
-
 
 _CHANNEL_QUADRATIC: dict[str, Per] = {"q2": "channel", "q1": "channel", "q0": "channel"}
 _HEAD_QUADRATIC: dict[str, Per] = {"c2": "head", "c1": "head", "c0": "head"}

@@ -12,7 +12,6 @@ from privit.operators import TABLE
 from privit.plan import Plan, plan_from_ids
 from privit.serve.engine.compile import compile_program
 from privit.serve.engine.listing import program_operations
-from privit.serve.engine.protocols import protocol
 from privit.spec import Granularity, Spec, sites, vit_spec
 
 SPEC = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)
@@ -51,5 +50,5 @@ def public_of(spec: Spec, ranges: dict[str, float] | None = None) -> Public:
 
 def compiled_operations(spec: Spec, plan: Plan, ranges: dict[str, float] | None = None) -> Counter[Operation]:
     """What the compiled program really runs."""
-    program = compile_program(public_of(spec, ranges), plan, protocol("semi2k-benchmark"))
+    program = compile_program(public_of(spec, ranges), plan)
     return Counter(program_operations(program.code, [entry.owner for entry in program.inputs]))

@@ -87,20 +87,20 @@ def bench(
 def compile(
     artifact: Positional[Path | None] = None,
     synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
-    protocol: str = "cheetah",
     json: bool = False,
 ) -> None:
     """The program that both parties run: its hash, and its costly operations per layer.
 
+    It is the same on every protocol.
+
     Args:
         artifact: The artifact's folder, or its client part; or give --model for a synthetic plan.
         synthetic: A plan without training.
-        protocol: cheetah, aby3 or semi2k-benchmark.
         json: Print one JSON object.
     """
     from privit.serve.engine.costly import describe_program
 
-    result = describe_program(read_subject(artifact, synthetic), protocol)
+    result = describe_program(read_subject(artifact, synthetic))
     if json:
         show_json(result)
         return

@@ -84,7 +84,7 @@ def test_on_cheetah_the_first_query_of_a_session_costs_what_later_ones_do() -> N
     # More than 2,048 hidden values and packed products: all that an engine prepares on first use.
     spec = vit_spec(16, 4, 32, 1, 2, classes=3, channels=1)
     public, plan, found = public_of(spec), uniform_plan(spec), protocol("cheetah")
-    program = compile_program(public, plan, found)
+    program = compile_program(public, plan)
     values = server_values(public, plan, weights_of(spec, plan)) | client_values(public, image_of(spec))
     with Simulator(found) as simulator:
         simulator.give(program.inputs, values)

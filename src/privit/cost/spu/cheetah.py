@@ -20,7 +20,6 @@ OPENED_BYTES = 16
 """Both factors of a product from the store are opened under a mask."""
 PARALLEL_ABOVE = 2048
 """Values above which transfers run in two streams, each with its own rounds."""
-SHARED_PARTS = {"max": ("compare_public", "select")}
 
 
 @dataclass
