@@ -92,7 +92,7 @@ def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
         program = program_of(lambda given: _chained(parts, given), written_inputs(spec))
         values |= {entry.name: weights[entry.name] for entry in program.inputs if entry.owner == "server"}
     else:
-        program = compile_program(public, plan, found)
+        program = compile_program(public, plan)
         values |= server_values(public, plan, weights)
     with Simulator(found) as simulator:
         simulator.give(program.inputs, values)

@@ -29,6 +29,7 @@ PAPER_PLAN = [
     *("--kept-gelu-tokens", "127,1,41,6,5,6,6,4,1,1,1,1"),
     *("--kept-softmax-rows", "381,393,205,0,2,0,2,3,3,3,3,3"),
     *("--protocol", "semi2k-benchmark"),
+    *("--ranges", str(ROOT / "docs" / "results" / "paper-plan-ranges.json")),
 ]
 MAX_BYTES, MAX_ROUNDS = 240e6, 2800
 MAX_LOSS, MIN_TEACHER = 0.015, 0.96

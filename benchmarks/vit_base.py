@@ -78,7 +78,7 @@ def compile_part(folder: Path) -> None:
     """The program that both parties run."""
     from privit.serve.engine.costly import describe_program
 
-    describe_program(folder, "cheetah")
+    describe_program(folder)
 
 
 PARTS = {"train": train_part, "cost": cost_part, "compile": compile_part}

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
-from privit.operators import operator
+from privit.operators import STAND_IN, UNTOUCHED, operator
 from privit.plan import check_site_budget
 from privit.spec import KINDS, Granularity
 
@@ -63,8 +63,8 @@ class TeacherConfig(TrainConfig):
 
     `input_noise` is the deviation of Gaussian noise on the normalised pixels, which keeps a teacher from
     learning a few hundred images by heart. `new_head` replaces a head of another number of classes;
-    None does so for models from timm and Hugging Face, whose head is of other data, and refuses it
-    for a local file.
+    None does so for models by name (timm:NAME, timm:NAME@FILE, hf:NAME), whose head is of other data, and
+    refuses it for a file alone, which is somebody's trained model.
     """
 
     epochs: int = 10
@@ -152,36 +152,31 @@ class SearchConfig(TrainConfig):
     """How weights and switches are trained together (the paper's Algorithm 1); defaults are the paper's.
 
     `epochs` is the most that may be spent: then the plan is cut by rank, with a warning.
-    `temperature_squared` multiplies the KL term by T^2, as Hinton et al. (2015) do; the paper does not say.
+    Penalties stay as they are for `penalty_warmup_epochs`; `warmup_epochs` is the learning rate's.
     `price` is the unit of budgets in cost, `free` an operator for each kind that costs less than the
     stand-in: a third choice, which only budgets in cost make use of.
     """
 
     epochs: int = 200
     weight_decay: float = 0.0
-    warmup_epochs: int = 5
+    penalty_warmup_epochs: int = 5
     budgets: tuple[Budget, ...] = (Budget({"gelu": 0.1, "softmax": 0.1}),)
     descents: dict[str, Descent] = field(
         default_factory=lambda: {"gelu": Descent(min_drop=2), "softmax": Descent(min_drop=200)}
     )
     switch_learning_rate: float = 1e-4
     epsilon: float = 1e-3
-    sparsify: Literal["clamp", "proximal"] = "clamp"
-    compare_with: Literal["lowest", "previous"] = "lowest"
     binarize: Literal["rank", "threshold"] = "rank"
     binarize_when: Literal["early", "late"] = "early"
     kinds: tuple[str, ...] = KINDS
     granularity: Granularity = field(default_factory=Granularity)
-    exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
-    stand_in: dict[str, str] = field(default_factory=lambda: {"gelu": "identity", "softmax": "squared_attn"})
+    exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
+    stand_in: dict[str, str] = field(default_factory=lambda: dict(STAND_IN))
     free: dict[str, str] = field(default_factory=dict)
     price: Price | None = None
     start: Literal["teacher", "random"] = "teacher"
     distill: bool = True
     temperature: float = 4.0
-    temperature_squared: bool = True
-    max_cut_loss: float = 0.05
-    force: bool = False
 
     def problems(self) -> list[str]:
         """Everything that is wrong with these settings, in sentences."""
@@ -191,11 +186,18 @@ class SearchConfig(TrainConfig):
         for kind, name in self.free.items():
             found += _refusals(lambda kind=kind, name=name: operator(name, kind))
         # Adam moves a switch by about its learning rate a step, so dead switches jitter by a few of them.
-        if not self.force and self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
+        if self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
             found.append(
                 f"epsilon is {self.epsilon:g}, below 10 x the switch learning rate "
                 f"({self.switch_learning_rate:g}): switches that have died would still count as active; "
-                f"give at least {10 * self.switch_learning_rate:g}, or force it"
+                f"give at least {10 * self.switch_learning_rate:g}"
+            )
+        if not self.penalty_warmup_epochs >= 0:
+            found.append(f"penalty_warmup_epochs is {self.penalty_warmup_epochs}, below zero")
+        if self.warmup_epochs > 0 and self.schedule == "constant":
+            found.append(
+                f"warmup_epochs is {self.warmup_epochs}, but a constant learning rate does not warm up; "
+                "epochs before penalties may grow are penalty_warmup_epochs"
             )
         if not self.temperature > 0:
             found.append(f"temperature is {self.temperature}, not above zero")
@@ -213,7 +215,6 @@ class FinetuneConfig(TrainConfig):
     schedule: Literal["constant", "step", "cosine"] = "cosine"
     distill: bool = True
     temperature: float = 4.0
-    temperature_squared: bool = True
     swap: dict[str, str] = field(default_factory=dict)
     select: Literal["best", "last"] = "best"
 

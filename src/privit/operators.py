@@ -160,3 +160,11 @@ def parameter_shapes(spec: Spec, layer: int, entry: Operator) -> dict[str, Shape
     sizes = {"channel": (block.mlp_width,), "head": (block.heads,)}
     prefix = f"blocks.{layer}.{entry.kind}.{entry.name}."
     return {prefix + name: sizes[per] for name, per in entry.parameters.items()}
+
+
+UNTOUCHED = {"gelu": "gelu", "softmax": "softmax"}
+"""What the untouched model has at its sites, by kind."""
+STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
+"""The paper's stand-ins."""
+FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
+"""Stand-ins whose parameters are fitted to the teacher."""

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from privit.errors import ArtifactError, BudgetError, RequestError
-from privit.operators import BY_ID, TABLE, Operator, operator, parameter_shapes
+from privit.operators import BY_ID, STAND_IN, TABLE, UNTOUCHED, Operator, operator, parameter_shapes
 from privit.spec import KINDS, Granularity, Shape, Spec, sites, weight_shapes
 
 EXACT = np.zeros(256, dtype=bool)
@@ -89,8 +89,8 @@ def plan_from_kept(
     stand_in: dict[str, str] | None = None,
 ) -> Plan:
     """A two-operator plan from boolean arrays: `exact` where true, `stand_in` elsewhere."""
-    exact = {"gelu": "gelu", "softmax": "softmax"} | (exact or {})
-    stand_in = {"gelu": "identity", "softmax": "squared_attn"} | (stand_in or {})
+    exact = UNTOUCHED | (exact or {})
+    stand_in = STAND_IN | (stand_in or {})
     ids = {k: (operator(exact[k], k).id, operator(stand_in[k], k).id) for k in KINDS}
     return plan_from_ids(granularity, {k: [np.where(m, *ids[k]) for m in kept[k]] for k in KINDS})
 

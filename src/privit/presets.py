@@ -54,7 +54,7 @@ DIGITS = Preset(
         learning_rate=5e-4,
         switch_learning_rate=1e-2,
         epsilon=0.1,
-        warmup_epochs=0,
+        penalty_warmup_epochs=0,
         gradient_clip=1.0,
         descents={
             "gelu": Descent(penalty=1e-3, growth=1.2, min_drop=0.05),

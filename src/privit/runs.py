@@ -16,11 +16,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from privit.earlier import in_todays_names
 from privit.errors import RequestError, WorkError
 from privit.locks import LOCK_FILE, FolderLock, lock_folder
 
 LIBRARIES = ("privit", "torch", "numpy", "accelerate", "timm", "safetensors")
-STAGES = ("teacher", "search", "matching", "finetune")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Run:
 
     @property
     def stage(self) -> str:
-        """One of STAGES."""
+        """teacher, search, matching or finetune."""
         return str(self.description["stage"])
 
     @property
@@ -228,10 +228,13 @@ def _check_same(
             f"{folder} holds a {found['stage']} run, but {asked['stage']} was asked for",
             "give another folder",
         )
+    settings = in_todays_names(found["stage"], found["config"])
     differences = [
         f"{name} is {old.get(name)!r} there, {new.get(name)!r} here"
-        for part in ("inputs", "config")
-        for old, new in [((defaults if part == "config" else {}) | found[part], asked[part])]
+        for old, new in (
+            (found["inputs"], asked["inputs"]),
+            ({**defaults, **settings}, asked["config"]),
+        )
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]

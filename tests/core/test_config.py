@@ -34,7 +34,11 @@ def test_the_paper_preset_has_the_papers_numbers() -> None:
     paper = preset("paper")
     assert (paper.teacher.epochs, paper.teacher.learning_rate, paper.teacher.weight_decay) == (10, 1e-4, 1e-4)
     assert (paper.teacher.schedule, paper.teacher.decay_epochs, paper.teacher.batch_size) == ("step", 30, 64)
-    assert (paper.search.epsilon, paper.search.warmup_epochs, paper.search.temperature) == (1e-3, 5, 4.0)
+    assert (paper.search.epsilon, paper.search.penalty_warmup_epochs, paper.search.temperature) == (
+        1e-3,
+        5,
+        4.0,
+    )
     assert paper.search.descents["gelu"] == Descent(3e-5, 1.1, 2)
     assert paper.search.descents["softmax"] == Descent(3e-5, 1.1, 200)
     assert (paper.finetune.epochs, paper.finetune.schedule) == (50, "cosine")
@@ -45,10 +49,9 @@ def test_all_problems_come_in_one_error() -> None:
         check_config(FinetuneConfig(epochs=0, learning_rate=-1, seed=-1))
 
 
-def test_an_epsilon_below_ten_switch_learning_rates_is_refused_unless_forced() -> None:
+def test_an_epsilon_below_ten_switch_learning_rates_is_refused() -> None:
     risky = SearchConfig(switch_learning_rate=1e-2, epsilon=0.05)
-    assert "give at least 0.1, or force it" in risky.problems()[0]
-    assert replace(risky, force=True).problems() == []
+    assert "give at least 0.1" in risky.problems()[0]
     assert replace(risky, epsilon=0.1).problems() == []
 
 
@@ -83,6 +86,13 @@ def test_a_value_of_another_type_or_choice_is_refused_before_anything_is_compare
         from_json(SearchConfig, {"budgets": 3})
     assert from_json(SearchConfig, {"kinds": "gelu"}).kinds == ("gelu",)
     check_config(TeacherConfig(learning_rate=1, gradient_clip=None, image_size=None))
+
+
+def test_a_learning_rate_warm_up_where_there_is_none_names_the_setting_of_the_penalties() -> None:
+    (problem,) = SearchConfig(warmup_epochs=3).problems()
+    assert "a constant learning rate does not warm up" in problem
+    assert "penalty_warmup_epochs" in problem
+    assert SearchConfig(warmup_epochs=3, schedule="cosine").problems() == []
 
 
 def test_an_unknown_setting_is_refused_by_name() -> None:

@@ -94,3 +94,15 @@ def test_a_full_disk_keeps_the_old_file_and_says_what_to_do(tmp_path: Path) -> N
     with pytest.raises(WorkError, match=r"No space left on device\nhint: make room"), writing(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert (tmp_path / "result.json").read_text() == "old"
+
+
+def test_a_run_with_settings_that_are_gone_or_renamed_since_goes_on(tmp_path: Path) -> None:
+    gone = {"sparsify": "clamp", "compare_with": "lowest", "temperature_squared": True, "force": False}
+    then = {"epochs": 2, "schedule": "constant", "warmup_epochs": 5, "max_cut_loss": 0.05} | gone
+    open_run(tmp_path / "run", "search", then, INPUTS, threads=1)
+    now = {"epochs": 2, "schedule": "constant", "warmup_epochs": 0, "penalty_warmup_epochs": 5}
+    defaults = now | {"penalty_warmup_epochs": 9}
+    again = open_run(tmp_path / "run", "search", now, INPUTS, threads=1, defaults=defaults)
+    assert again.description["config"] == then  # and the checkpoint, which carries its hash, still fits
+    with pytest.raises(RequestError, match="penalty_warmup_epochs is 5 there, 1 here"):
+        open_run(tmp_path / "run", "search", now | {"penalty_warmup_epochs": 1}, INPUTS, threads=1)

@@ -13,7 +13,6 @@ from privit.program.operation import Operation
 from privit.program.ranges import score_keys, variance_keys
 from privit.serve.engine.compile import compile_program
 from privit.serve.engine.listing import program_operations
-from privit.serve.engine.protocols import protocol
 from privit.spec import Block, Granularity, Spec, sites, vit_spec
 
 SPEC = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)
@@ -95,5 +94,5 @@ def public_of(spec: Spec, ranges: dict[str, float] | None = None) -> Public:
 
 def compiled_operations(spec: Spec, plan: Plan, ranges: dict[str, float] | None = None) -> Counter[Operation]:
     """What the compiled program really runs."""
-    program = compile_program(public_of(spec, ranges), plan, protocol("semi2k-benchmark"))
+    program = compile_program(public_of(spec, ranges), plan)
     return Counter(program_operations(program.code, [entry.owner for entry in program.inputs]))

@@ -103,7 +103,7 @@ artifact, test = load_artifact(out / "artifact"), load_data("digits").test
 spec, ranges = artifact.public.spec, artifact.public.ranges
 pixels = preprocess_split(test, artifact.public.preprocessing, np.arange(3))
 gap = np.abs(artifact_logits(artifact, pixels) - plain_logits(artifact, test, 3)).max()
-program = compile_program(artifact.public, artifact.plan, protocol("semi2k-benchmark"))
+program = compile_program(artifact.public, artifact.plan)
 listed = Counter(o for _, part in operations(Graph(spec, artifact.plan, ranges=ranges)) for o in part)
 compiled = Counter(program_operations(program.code, [entry.owner for entry in program.inputs]))
 simulated = evaluate(out / "artifact", "simulated", "semi2k-benchmark", images=3, record=out / "record.json")

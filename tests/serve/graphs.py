@@ -11,10 +11,10 @@ from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
-from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.engine.compile import Program, client_values, compile_program, server_values
 from privit.serve.engine.profile import Counts
-from privit.serve.engine.protocols import protocol
-from privit.serve.engine.simulator import simulate
+from privit.serve.engine.protocols import Protocol, protocol
+from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.bench import measured_ranges
 from privit.serve.model.forward import forward
 from privit.spec import Spec, vit_spec
@@ -75,6 +75,28 @@ def with_ranges(public: Public, plan: Plan, weights: dict[str, np.ndarray]) -> P
 
 
 @dataclass(frozen=True)
+class Simulated:
+    """The answer of a simulated query and what it cost, set-up apart."""
+
+    logits: np.ndarray
+    counts: Counts
+    setup: Counts
+
+
+def simulate(
+    program: Program,
+    protocol: Protocol,
+    server_values: dict[str, np.ndarray],
+    client_values: dict[str, np.ndarray],
+) -> Simulated:
+    """One query with every party in this process: logits, and bytes and rounds of both ranks."""
+    with Simulator(protocol) as simulator:
+        simulator.give(program.inputs, server_values | client_values)
+        counts = simulator.run(program.executable)
+        return Simulated(simulator.open(program.output), counts, simulator.setup)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Logits in the clear and simulated, and the cost."""
 
@@ -88,7 +110,7 @@ def outcome(
     public: Public, plan: Plan, weights: dict[str, np.ndarray], rewrites: Rewrites | None = None
 ) -> Outcome:
     """One simulated query on SEMI2K, whose bytes and rounds repeat exactly."""
-    program = compile_program(public, plan, SEMI2K, rewrites)
+    program = compile_program(public, plan, rewrites)
     given = client_values(public, image_of(public.spec))
     found = simulate(program, SEMI2K, server_values(public, plan, weights, rewrites), given)
     return Outcome(clear(public, plan, weights, rewrites), found.logits, found.counts, program.code)

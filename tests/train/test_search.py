@@ -30,31 +30,30 @@ SPEC = vit_spec(8, 4, 16, 2, 2, 10, channels=1)
 def test_a_penalty_grows_only_after_warm_up_and_only_when_the_count_fell_by_too_little() -> None:
     descent = Descent(penalty=1.0, growth=2.0, min_drop=5)
     start = start_penalty(descent, 100)
-    assert next_penalty(start, 97, descent, 100, "lowest", may_grow=True).value == 2.0
-    assert next_penalty(start, 95, descent, 100, "lowest", may_grow=True).value == 1.0
-    assert next_penalty(start, 97, descent, 100, "lowest", may_grow=False).value == 1.0
+    assert next_penalty(start, 97, descent, 100, may_grow=True).value == 2.0
+    assert next_penalty(start, 95, descent, 100, may_grow=True).value == 1.0
+    assert next_penalty(start, 97, descent, 100, may_grow=False).value == 1.0
     share = replace(descent, min_drop=0.1)
-    assert next_penalty(start, 91, share, 100, "lowest", may_grow=True).value == 2.0
-    assert next_penalty(start, 90, share, 100, "lowest", may_grow=True).value == 1.0
+    assert next_penalty(start, 91, share, 100, may_grow=True).value == 2.0
+    assert next_penalty(start, 90, share, 100, may_grow=True).value == 1.0
 
 
-def test_the_count_is_compared_with_the_lowest_so_far_or_with_the_epoch_before() -> None:
+def test_the_count_is_compared_with_the_lowest_so_far_and_not_with_the_epoch_before() -> None:
     descent = Descent(penalty=1.0, growth=2.0, min_drop=5)
     after = start_penalty(descent, 100)
     for count in (60, 90):
-        after = next_penalty(after, count, descent, 100, "lowest", may_grow=False)
-    assert (after.lowest, after.previous) == (60, 90)
-    assert next_penalty(after, 80, descent, 100, "lowest", may_grow=True).value == 2.0
-    assert next_penalty(after, 80, descent, 100, "previous", may_grow=True).value == 1.0
+        after = next_penalty(after, count, descent, 100, may_grow=False)
+    assert after.lowest == 60
+    assert next_penalty(after, 80, descent, 100, may_grow=True).value == 2.0
 
 
 def test_with_a_threshold_of_zero_a_penalty_grows_only_when_the_count_rose() -> None:
     descent = Descent(penalty=1.0, growth=2.0, min_drop=0)
     start = start_penalty(descent, 100)
-    lower = next_penalty(start, 50, descent, 100, "lowest", may_grow=True)
+    lower = next_penalty(start, 50, descent, 100, may_grow=True)
     assert lower.value == 1.0
-    assert next_penalty(lower, 50, descent, 100, "lowest", may_grow=True).value == 1.0
-    assert next_penalty(lower, 51, descent, 100, "lowest", may_grow=True).value == 2.0
+    assert next_penalty(lower, 50, descent, 100, may_grow=True).value == 1.0
+    assert next_penalty(lower, 51, descent, 100, may_grow=True).value == 2.0
 
 
 @given(
@@ -101,11 +100,10 @@ def test_budgets_larger_than_the_model_are_refused_with_its_sites() -> None:
         )
 
 
-@pytest.mark.parametrize("sparsify", ["clamp", "proximal"])
-def test_switches_without_use_reach_zero_exactly_and_stay_within_bounds(sparsify: str) -> None:
+def test_switches_without_use_reach_zero_exactly_and_stay_within_bounds() -> None:
     torch.manual_seed(0)
     student = Student(SPEC)
-    config = replace(SEARCH, sparsify=sparsify, switch_learning_rate=0.01, epsilon=0.1)
+    config = replace(SEARCH, switch_learning_rate=0.01, epsilon=0.1)
     stage = SearchStage(student, config, levels_of(config.budgets, SPEC, config), lambda *_: None)
     optimizer = make_optimizer(student, config, config.switch_learning_rate)
     for group in optimizer.param_groups:
@@ -116,7 +114,7 @@ def test_switches_without_use_reach_zero_exactly_and_stay_within_bounds(sparsify
         (student(images).square().mean() * 1e-4).backward()
         stage.before_step()
         optimizer.step()
-        stage.after_step(optimizer)
+        stage.after_step()
         for kind in KINDS:
             assert all(s.min() >= 0 and s.max() <= 1 for s in student.switches(kind))
     assert {stage.count(kind) for kind in KINDS} == {0}
@@ -172,7 +170,7 @@ def test_a_kind_that_is_not_switched_keeps_every_site(teacher_run: Path, tmp_pat
 def test_late_binarization_and_thresholds_stay_within_the_budget(
     teacher_run: Path, tmp_path: Path, binarize: str
 ) -> None:
-    config = replace(SEARCH, binarize_when="late", binarize=binarize, distill=False, sparsify="proximal")
+    config = replace(SEARCH, binarize_when="late", binarize=binarize, distill=False)
     result = search(teacher_run, tmp_path / "search", config)
     assert result["kept_gelu"] <= 2
     assert result["kept_softmax"] <= 4

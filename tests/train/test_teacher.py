@@ -69,11 +69,27 @@ def test_learning_rates_follow_their_schedule() -> None:
     assert learning_rate_factor(warm, 10) == 1
 
 
-def test_distillation_is_zero_for_equal_logits_and_its_temperature_factor_is_a_setting() -> None:
+def test_distillation_is_zero_for_equal_logits_and_grows_with_the_square_of_the_temperature() -> None:
     torch.manual_seed(0)
     ours, theirs = torch.randn(8, 5), torch.randn(8, 5)
-    assert float(distillation(theirs, theirs, 4.0, True)) == pytest.approx(0, abs=1e-6)
+    assert float(distillation(theirs, theirs, 4.0)) == pytest.approx(0, abs=1e-6)
     p, q = ((logits / 4).softmax(-1).double().numpy() for logits in (theirs, ours))
     by_hand = float((p * (np.log(p) - np.log(q))).sum() / len(p))
-    assert float(distillation(ours, theirs, 4.0, False)) == pytest.approx(by_hand, rel=1e-4)
-    assert float(distillation(ours, theirs, 4.0, True)) == pytest.approx(16 * by_hand, rel=1e-4)
+    assert float(distillation(ours, theirs, 4.0)) == pytest.approx(16 * by_hand, rel=1e-4)
+
+
+def test_weights_of_a_named_architecture_get_a_head_for_the_data_wherever_they_lie(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    from safetensors.torch import save_file
+
+    file = tmp_path / "downloaded.safetensors"
+    save_file(timm.create_model("test_vit", num_classes=7).state_dict(), file)
+    config = replace(TEACHER, epochs=1, train_limit=64, image_size=32, pretrained=True)
+    train_teacher(f"timm:test_vit@{file}", "digits", tmp_path / "run", config)
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["spec"]["classes"] == 10
+    # A file alone is somebody's trained model: its head is not thrown away unasked.
+    file.rename(mine := tmp_path / "test_vit.safetensors")
+    with pytest.raises(RequestError, match="head of 7 classes, but 10 are needed") as caught:
+        train_teacher(str(mine), "digits", tmp_path / "other", config)
+    assert "--set new_head=true" in caught.value.hint
+    train_teacher(str(mine), "digits", tmp_path / "other", replace(config, new_head=True))

@@ -21,7 +21,7 @@ SEARCH = SearchConfig(
     learning_rate=1e-3,
     switch_learning_rate=2e-2,
     epsilon=0.2,
-    warmup_epochs=1,
+    penalty_warmup_epochs=1,
     budgets=(keep(0.2),),
     descents={"gelu": Descent(5e-3, 1.5, 0.1), "softmax": Descent(5e-3, 1.5, 0.1)},
 )

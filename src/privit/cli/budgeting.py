@@ -13,9 +13,9 @@ from privit.config import Budget, SearchConfig, cost_name, free_choices
 from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
 from privit.locks import lock_folder
+from privit.operators import FITTED
 from privit.spec import KINDS
 
-FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
 MEASURED = {"bytes": "sent_bytes", "rounds": "rounds", "seconds": "seconds"}
 
 

@@ -16,6 +16,7 @@ from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with
 from privit.cli.output import percent, show_fields, show_json
 from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, from_json, to_json
 from privit.errors import RequestError
+from privit.operators import FITTED
 from privit.presets import Preset, preset, with_strategy
 from privit.spec import KINDS
 
@@ -83,8 +84,8 @@ def teacher(
 def fit(
     run: Positional[Path],
     out: Path = Path("runs/fit"),
-    gelu: str = "quadratic",
-    softmax: str = "quadratic_attn",
+    gelu: str = FITTED["gelu"],
+    softmax: str = FITTED["softmax"],
     images: int = 512,
     seed: int = 0,
     json: bool = False,
@@ -142,7 +143,7 @@ def search(
         softmax_budget: Softmax sites that may stay: a count, or a share below 1.
         preset: Settings that belong together: paper, plain or digits.
         strategy: One of the paper's strategies 1 to 5.
-        fitted: Start from stand-ins fitted to the teacher instead of the paper's.
+        fitted: Start from stand-ins fitted to the teacher instead of the paper's (or set others).
         no_training: Fit stand-ins and choose sites by the loss they cause, in minutes.
         max_seconds: What one prediction may take on --network; several budgets give several plans.
         max_bytes: What one party may send, such as 60e6.
@@ -158,18 +159,22 @@ def search(
     chosen = _preset(preset)
     if strategy is not None:
         chosen = with_strategy(chosen, strategy)
-    config = _changed(chosen.search, {"seed": seed}, set_)
+    config, own = _changed(chosen.search, {"seed": seed}, set_), "stand_in" in _given(set_)
     costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
     caps = _site_caps(keep, gelu_budget, softmax_budget) if any(costs.values()) else {}
     priced = with_cost_budgets(config, costs, protocol, network, caps)
     if priced == config:
         config = _with_budgets(config, keep, gelu_budget, softmax_budget)
     else:
-        given = any(setting.partition("=")[0].strip() == "stand_in" for setting in set_)
-        config, fitted = with_choices(priced, fitted or not given), fitted or not given
+        config, fitted = with_choices(priced, not own), fitted or not own
+    if (fitted or no_training) and not own:
+        config = replace(config, stand_in=dict(FITTED))
     check_config(config)
     if no_training:
-        _close_search(out, _without_training(run, out, config), measure, json)
+        from privit.train.training_free import TrainingFreeConfig, search_without_training
+
+        found = search_without_training(run, out, TrainingFreeConfig.of(config))
+        _close_search(out, found, measure, json)
         return
     from privit.train.search import search as run_search
 
@@ -178,7 +183,6 @@ def search(
         from privit.train.fitting.fit import FitConfig
         from privit.train.training_free import fitted_start
 
-        config = replace(config, stand_in={"gelu": "quadratic", "softmax": "quadratic_attn"})
         initial = fitted_start(run, config.granularity, config.stand_in, FitConfig(seed=seed))
     _close_search(out, run_search(run, out, config, initial), measure, json)
 
@@ -190,22 +194,6 @@ def _close_search(out: Path, result: dict[str, Any], measure: bool, json: bool) 
     if "predicted_cost" in result and not json:
         show_kept(result)
     _finish(f"search {out}", result, json)
-
-
-def _without_training(run: Path, out: Path, config: SearchConfig) -> dict[str, Any]:
-    from privit.train.training_free import TrainingFreeConfig, search_without_training
-
-    bare = TrainingFreeConfig()
-    settings = replace(
-        bare,
-        budgets=config.budgets,
-        granularity=config.granularity,
-        exact=config.exact,
-        free=config.free,
-        price=config.price,
-        fit=replace(bare.fit, seed=config.seed),
-    )
-    return search_without_training(run, out, settings)
 
 
 def finetune(
@@ -249,18 +237,19 @@ def export(run: Positional[Path], out: Path = Path("out"), json: bool = False) -
         json: Print one JSON object.
     """
     from privit.train.finetune import export as run_export
+    from privit.train.fixed_point.ranges import nearest_limit
 
     artifact = run_export(run, out)
     summary = {
         "artifact": str(out),
         "plan": artifact.plan.hash()[:16],
         **{f"kept_{kind}": sum(artifact.plan.kept(kind)) for kind in KINDS},
-        "largest_range": max(artifact.public.ranges.values(), default=0.0),
     }
+    nearest = nearest_limit(artifact.public.ranges, artifact.spec)
     if json:
-        show_json(summary)
+        show_json(summary | {"nearest_limit": vars(nearest)})
     else:
-        show_fields("exported", summary)
+        show_fields("exported", summary | {"nearest to a limit of the engine": str(nearest)})
 
 
 def _preset(name: str) -> Preset:
@@ -269,12 +258,18 @@ def _preset(name: str) -> Preset:
 
 def _changed(config: Any, named: dict[str, Any], settings: tuple[str, ...]) -> Any:
     data = to_json(config) | {name: value for name, value in named.items() if value is not None}
+    return from_json(type(config), data | _given(settings))
+
+
+def _given(settings: tuple[str, ...]) -> dict[str, Any]:
+    """What --set says, by name; a name may be written with - or _."""
+    found: dict[str, Any] = {}
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator:
             raise RequestError(f"{setting!r} is not a setting", "write NAME=VALUE, such as epochs=20")
-        data[name.strip().replace("-", "_")] = _value(text.strip())
-    return from_json(type(config), data)
+        found[name.strip().replace("-", "_")] = _value(text.strip())
+    return found
 
 
 def _value(text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
+from privit.cli import ranges
 from privit.cli.output import counter, megabytes, note, percent, show_fields, show_json, show_rows
 from privit.cli.synthetic import Synthetic, read_artifact
 
@@ -54,6 +55,7 @@ def bench(
     protocol: str = "cheetah",
     against: str = "",
     network: str | None = None,
+    write_ranges: Path | None = None,
     json: bool = False,
 ) -> None:
     """Bytes, rounds and seconds of a private prediction, per layer and operation.
@@ -64,11 +66,14 @@ def bench(
         protocol: cheetah, aby3 or semi2k-benchmark (not private).
         against: Also dense, dense-rewritten, scatter (separated by commas), in the same run.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s): two processes through a shaped tunnel.
+        write_ranges: Write the ranges that were used to this file, for --ranges of cost, bench and compile.
         json: Print one JSON object.
     """
     from privit.serve.measure.bench import bench as run_bench
 
     subject = read_artifact(artifact, synthetic)
+    if write_ranges is not None:
+        ranges.write_ranges(write_ranges, subject.public.ranges)
     names = tuple(filter(None, against.split(",")))
     result = run_bench(
         subject, protocol=protocol, against=names, network=network, seed=synthetic.seed, progress=note
@@ -82,20 +87,20 @@ def bench(
 def compile(
     artifact: Positional[Path | None] = None,
     synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
-    protocol: str = "cheetah",
     json: bool = False,
 ) -> None:
     """The program that both parties run: its hash, and its costly operations per layer.
 
+    It is the same on every protocol.
+
     Args:
         artifact: The artifact's folder, or its client part; or give --model for a synthetic plan.
         synthetic: A plan without training.
-        protocol: cheetah, aby3 or semi2k-benchmark.
         json: Print one JSON object.
     """
     from privit.serve.engine.costly import describe_program
 
-    result = describe_program(read_artifact(artifact, synthetic), protocol)
+    result = describe_program(read_artifact(artifact, synthetic))
     if json:
         show_json(result)
         return

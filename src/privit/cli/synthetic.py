@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privit.artifact import Artifact, Preprocessing, Public, load_artifact
+from privit.cli.ranges import with_ranges
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import Plan, plan_from_counts, uniform_plan
@@ -25,6 +26,8 @@ class Synthetic:
         stand_in_softmax: The operator of the other rows: squared_attn, quadratic_attn, uniform_attn ...
         image_size: Another image size than the model's own.
         seed: Where the kept sites lie, and the random weights.
+        ranges: What the values inside the model lie in, which allows shorter functions: random (measured on
+            the random weights and one image), or a JSON file; without, the engine's generic functions run.
     """
 
     model: str | None = None
@@ -34,6 +37,7 @@ class Synthetic:
     stand_in_softmax: str = "squared_attn"
     image_size: int | None = None
     seed: int = 0
+    ranges: str | None = None
 
 
 def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
@@ -41,6 +45,8 @@ def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
     if (artifact is None) == (synthetic.model is None):
         raise RequestError("give an artifact's folder or --model, one of them", "privit cost out")
     if artifact is not None:
+        if synthetic.ranges is not None:
+            raise RequestError("an artifact has ranges of its own", "--ranges is for a plan by --model")
         return load_artifact(artifact)
     assert synthetic.model is not None
     spec = catalog_spec(synthetic.model, synthetic.image_size)
@@ -51,7 +57,8 @@ def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
         tuple(str(i) for i in range(spec.classes)),
         notes={"weights": f"random, seed {synthetic.seed}"},
     )
-    return Artifact(public, _plan(spec, synthetic))
+    found = Artifact(public, _plan(spec, synthetic))
+    return found if synthetic.ranges is None else with_ranges(found, synthetic.ranges, synthetic.seed)
 
 
 def _plan(spec: Spec, synthetic: Synthetic) -> Plan:

@@ -11,7 +11,7 @@ from privit.cost.gates import profiles
 from privit.cost.gates.counts import LAYER_NORM, final_norm_rows, rows_per_site, scalars_per_site, site_counts
 from privit.cost.gates.profiles import Profile
 from privit.errors import MissingExtra, RequestError
-from privit.operators import BY_NAME
+from privit.operators import BY_NAME, STAND_IN
 from privit.plan import Plan
 from privit.spec import KINDS, Spec
 
@@ -137,9 +137,6 @@ class Removal:
     share: float
 
 
-_DEFAULT_STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
-
-
 def explain(spec: Spec, plan: Plan, profile: str = "paper") -> list[Removal]:
     """Per layer and kind, what the exact sites cost and save, the most expensive group first.
 
@@ -162,7 +159,7 @@ def _removal(
     kind, length = BY_NAME[operator].kind, _length(spec, operator)
     used = [BY_NAME[name] for name in counts if name != LAYER_NORM]
     others = [entry.name for entry in used if entry.kind == kind and not entry.exact]
-    stand_in = min(others or [_DEFAULT_STAND_IN[kind]], key=lambda name: prices.cost(name, length))
+    stand_in = min(others or [STAND_IN[kind]], key=lambda name: prices.cost(name, length))
     weight = {"gelu": scalars_per_site, "softmax": rows_per_site}[kind](spec, plan, spec.blocks[layer])
     cost = weight * prices.cost(operator, length)
     saving = cost - weight * prices.cost(stand_in, length)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from privit.config import FinetuneConfig, SearchConfig, from_json, to_json
+from privit.operators import FITTED
 from privit.presets import Preset, with_strategy
 from privit.spec import KINDS
 
@@ -98,7 +99,6 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 _HEADS = {"softmax": "head"}
 _MPCVIT_ATTENTION = {"exact": {"softmax": "relu_softmax"}, "stand_in": {"softmax": "scale_attn"}}
 _NO_KD = {"distill": False}
-_FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
 
 TABLE: tuple[Method, ...] = (
     Method("privit-g", "PriViT-G", "switches on GELU tokens and softmax rows, the GELUs that stay are GELUs"),
@@ -172,7 +172,7 @@ TABLE: tuple[Method, ...] = (
         "privit-fitted",
         "PriViT, fitted stand-ins",
         "quadratics fitted to the teacher in the place of identity and SquaredAttn; not in the paper",
-        search={"stand_in": _FITTED},
+        search={"stand_in": FITTED},
         fitted=True,
     ),
     Method(
@@ -180,14 +180,14 @@ TABLE: tuple[Method, ...] = (
         "fitted",
         "quadratics fitted to the teacher, sites chosen without training, then fine-tuned; not in the paper",
         route="untrained",
-        search={"stand_in": _FITTED},
+        search={"stand_in": FITTED},
     ),
     Method(
         "training-free",
         "training-free",
         "quadratics fitted to the teacher, sites chosen without training, nothing trained; not in the paper",
         route="untrained",
-        search={"stand_in": _FITTED},
+        search={"stand_in": FITTED},
         tuned=False,
     ),
     *(

@@ -110,7 +110,7 @@ def teacher_of(model: Model, config: Any) -> Teacher | None:
         return None
     student = model.student()
     student.eval().requires_grad_(False)
-    return Teacher(student, config.temperature, config.temperature_squared)
+    return Teacher(student, config.temperature)
 
 
 def make_feed(data: Data, subject: Subject, config: TrainConfig, teacher: Teacher | None = None) -> Feed:

@@ -76,7 +76,8 @@ def _start(
     # timm takes seconds to import, and a fresh model needs nothing of it.
     from privit.train.hosts.convert import load_host
 
-    from_hub = model.startswith(("timm:", "hf:")) and "@" not in model
-    new_head = from_hub if config.new_head is None else config.new_head
+    # The head of a named architecture is of other data, wherever its weights lie.
+    named = model.startswith(("timm:", "hf:"))
+    new_head = named if config.new_head is None else config.new_head
     host = load_host(model, classes, config.image_size, config.pretrained, config.seed, new_head)
     return host.spec, host.weights, host.preprocessing

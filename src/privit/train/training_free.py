@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from privit.config import Budget, budgets_problems
+from privit.config import Budget, SearchConfig, budgets_problems
 from privit.cost.budgets.pricing import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.errors import config_error
-from privit.operators import operator
+from privit.operators import FITTED, UNTOUCHED, operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, write_text
 from privit.spec import KINDS, Granularity
@@ -66,10 +66,8 @@ class TrainingFreeConfig:
 
     budgets: tuple[Budget, ...] = (NOTHING,)
     granularity: Granularity = field(default_factory=Granularity)
-    exact: dict[str, str] = field(default_factory=lambda: {"gelu": "gelu", "softmax": "softmax"})
-    stand_in: dict[str, str] = field(
-        default_factory=lambda: {"gelu": "quadratic", "softmax": "quadratic_attn"}
-    )
+    exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
+    stand_in: dict[str, str] = field(default_factory=lambda: dict(FITTED))
     free: dict[str, str] = field(default_factory=dict)
     price: Price | None = None
     fit: FitConfig = field(default_factory=FitConfig)
@@ -82,6 +80,23 @@ class TrainingFreeConfig:
         if not self.score_images > 0:
             found.append(f"score_images is {self.score_images}, not above zero")
         return found
+
+    @classmethod
+    def of(cls, search: SearchConfig) -> TrainingFreeConfig:
+        """A trained search's settings, as far as they matter without training.
+
+        A kind that is not switched keeps every site: a budget in sites says so, and one in cost has nothing
+        to choose there.
+        """
+        held = [kind for kind in KINDS if kind not in search.kinds]
+        budgets, stand_in, free = search.budgets, search.stand_in, search.free
+        if search.price is None:
+            budgets = tuple(replace(b, sites=b.sites | dict.fromkeys(held, 1.0)) for b in budgets)
+        else:
+            stand_in = stand_in | {kind: search.exact[kind] for kind in held}
+            free = {kind: name for kind, name in free.items() if kind not in held}
+        fit = FitConfig(seed=search.seed)
+        return cls(budgets, search.granularity, search.exact, stand_in, free, search.price, fit)
 
 
 def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.circuits import gelu_tanh
 
 from privit.cost.gates.circuits import fixed
 from privit.cost.gates.circuits.fixed import FixedFormat
@@ -15,7 +16,6 @@ from privit.cost.gates.circuits.functions import (
     evaluate_masked,
     function,
     gelu_erf,
-    gelu_tanh,
     setting,
 )
 from privit.cost.gates.circuits.gates import Plain

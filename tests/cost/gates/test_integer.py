@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from benchmarks.circuits import multiply_low
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def test_sums_and_products_equal_those_of_numpy(width: int) -> None:
     assert np.array_equal(result(integer.multiply, x, y), u * v)
     assert np.array_equal(result(integer.square, x), u * u)
     assert np.array_equal(from_wires(integer.square(Plain(), x, width)), (u * u) & mask)
-    assert np.array_equal(from_wires(integer.multiply_low(Plain(), x, y, width)), (u * v) & mask)
+    assert np.array_equal(from_wires(multiply_low(Plain(), x, y, width)), (u * v) & mask)
     assert np.array_equal(np.asarray(integer.less_than(Plain(), x, y)), a < b)
 
 
@@ -87,7 +88,6 @@ def test_shifts_and_leading_zeros_equal_those_of_python() -> None:
     amount = np.random.default_rng(1).integers(0, 32, a.shape)
     x, k = to_wires(a, 32), to_wires(amount, 5)
     assert np.array_equal(result(integer.shift_right, x, k), (a >> amount).astype(np.uint64))
-    assert np.array_equal(result(integer.shift_left, x, k), ((a << amount) % 2**32).astype(np.uint64))
     top = integer.shift_left_to_top(Plain(), x, k, 16)
     assert np.array_equal(from_wires(top), (((a << amount) % 2**32) >> 16).astype(np.uint64))
     normal, shift = integer.leading_zeros(Plain(), x)

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from graphs import simulate
 from programs import SPEC, public_of
 
 from privit.cost.estimate import estimate
@@ -22,7 +23,6 @@ from privit.plan import plan_from_counts, plan_from_kept, uniform_plan
 from privit.program.operation import Operation
 from privit.serve.engine.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
-from privit.serve.engine.simulator import simulate
 from privit.serve.measure.bench import random_image, random_weights
 from privit.spec import Granularity, sites
 
@@ -42,7 +42,7 @@ KEYS = {
 @pytest.mark.parametrize(("name", "tolerance"), [("semi2k-benchmark", 0.0), ("aby3", 0.05)])
 def test_a_plan_it_was_not_fitted_on_is_predicted(name: str, tolerance: float) -> None:
     public, found = public_of(SPEC), protocol(name)
-    program = compile_program(public, PLAN, found)
+    program = compile_program(public, PLAN)
     weights = random_weights(public, PLAN, seed=0)
     image = client_values(public, random_image(public, seed=0))
     real = simulate(program, found, server_values(public, PLAN, weights), image).counts

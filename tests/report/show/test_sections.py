@@ -12,9 +12,11 @@ from sweep_files import SweepFiles
 from privit.report.figures.grid import Grid, draw_grid
 from privit.report.figures.style import looks, png, settle, svg
 from privit.report.read.gather import gather
+from privit.report.read.gather_runs import SHOWS as RUN_SECTIONS
 from privit.report.render.document import Document, Picture, Text
 from privit.report.show.sections import SHOWN, build
 from privit.report.show.tables import Table
+from privit.sections import SECTIONS
 
 FAST = "semi2k-benchmark"
 
@@ -170,5 +172,15 @@ def test_no_two_methods_look_alike():
     assert len({look.marker for look in found.values()}) == len(names)
 
 
-def test_every_show_has_a_name_for_readers():
-    assert all(title and callable(show) for title, show in SHOWN.values())
+def test_every_section_that_a_recipe_may_name_is_made_and_no_other():
+    # What was measured is one section of the whole report.
+    assert SHOWN.keys() | {"measured"} == SECTIONS.keys()
+    assert set(RUN_SECTIONS) <= SECTIONS.keys()
+
+
+def test_rounds_by_layer_are_shown_to_whoever_asks_for_them_alone(tmp_path):
+    files = SweepFiles(tmp_path)
+    files.experiment("alone", ["rounds"])
+    files.cell("alone", "privit-g", (4, 8), 0, 0.9)
+    (section, *_) = build(gather(files.finish(), FAST)).sections
+    assert any(isinstance(item, Picture) and item.name == "alone-layer-rounds" for item in section.items)

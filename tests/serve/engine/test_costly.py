@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from graphs import mixed_plan, public_of, small_spec
+from pathlib import Path
 
-from privit.artifact import Artifact
+from graphs import mixed_plan, public_of, small_spec, weights_of
+
+from privit.artifact import Artifact, save_artifact
 from privit.plan import uniform_plan
 from privit.serve.engine.costly import describe_program
+from privit.serve.engine.engine import Engine
 
 
 def operations(plan: str) -> dict[str, set[str]]:
     spec = small_spec()
     plans = {"mixed": mixed_plan(spec), "polynomial": uniform_plan(spec, "quadratic", "quadratic_attn")}
-    found = describe_program(Artifact(public_of(spec), plans[plan]), "semi2k-benchmark")
+    found = describe_program(Artifact(public_of(spec), plans[plan]))
     return {layer["name"]: {row["operation"] for row in layer["operations"]} for layer in found["layers"]}
 
 
@@ -29,9 +32,13 @@ def test_a_polynomial_program_lists_squares_and_no_exponential() -> None:
     assert not {"exp", "reciprocal", "compare", "max"} & set().union(*found.values())
 
 
-def test_the_hash_is_that_of_the_served_program() -> None:
+def test_the_hash_is_that_of_the_program_that_a_party_runs(tmp_path: Path) -> None:
     spec = small_spec()
-    subject = Artifact(public_of(spec), mixed_plan(spec))
-    first, second = (describe_program(subject, "cheetah") for _ in range(2))
-    assert first["code_hash"] == second["code_hash"]
-    assert first["client_values"] == spec.patches * spec.patch_values
+    public, plan = public_of(spec), mixed_plan(spec)
+    save_artifact(tmp_path / "out", public, plan, weights_of(spec, plan))
+    shown = describe_program(tmp_path / "out" / "client")
+    served = Engine(tmp_path / "out" / "server", "cheetah", "server", tmp_path / "engine.log")
+    assert shown["code_hash"] in served.description().values()
+    other = describe_program(Artifact(public, uniform_plan(spec)))
+    assert other["code_hash"] not in served.description().values()
+    assert shown["client_values"] == spec.patches * spec.patch_values

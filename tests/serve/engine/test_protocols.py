@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from spu import libspu
 
 from privit.errors import RequestError
-from privit.serve.engine.protocols import DEFAULT, PROTOCOLS, protocol, require_private
+from privit.serve.engine.protocols import DEFAULT, PROTOCOLS, Protocol, protocol, require_private
 
 
 def test_the_default_is_private_between_two_parties() -> None:
@@ -34,10 +35,19 @@ def test_serving_on_the_benchmark_is_refused_and_says_why() -> None:
     assert "cheetah" in error.value.hint
 
 
-def test_equal_protocols_have_equal_settings_on_every_party() -> None:
-    for entry in PROTOCOLS:
-        first, second = entry.runtime_config(), entry.runtime_config()
-        assert first.SerializeToString() == second.SerializeToString()
-        assert not first.enable_pphlo_profile
-        assert not first.enable_pphlo_trace
-        assert not first.trunc_allow_msb_error
+@pytest.mark.parametrize("entry", PROTOCOLS, ids=lambda entry: entry.name)
+def test_the_engine_is_told_the_protocol_its_ring_and_nothing_that_speaks_or_guesses(entry: Protocol) -> None:
+    config = entry.runtime_config()
+    kinds = {"cheetah": "CHEETAH", "aby3": "ABY3", "semi2k-benchmark": "SEMI2K"}
+    assert config.protocol == getattr(libspu.ProtocolKind, kinds[entry.name])
+    assert config.field == libspu.FieldType.FM64
+    # A log of operations, a trace of values and a truncation that may be wrong are all for measuring.
+    assert not config.enable_pphlo_profile
+    assert not config.enable_pphlo_trace
+    assert not config.trunc_allow_msb_error
+    assert entry.runtime_config(profile=True).enable_pphlo_profile
+
+
+def test_protocols_differ_in_what_the_handshake_compares() -> None:
+    settings = {entry.runtime_config().SerializeToString() for entry in PROTOCOLS}
+    assert len(settings) == len(PROTOCOLS)

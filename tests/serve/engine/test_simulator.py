@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import SEMI2K, clear, image_of, mixed_plan, public_of, small_spec, weights_of
+from graphs import SEMI2K, clear, image_of, mixed_plan, public_of, simulate, small_spec, weights_of
 
 from privit.errors import WorkError
 from privit.serve.engine.compile import Input, client_values, compile_program, program_of, server_values
 from privit.serve.engine.protocols import Protocol, protocol
-from privit.serve.engine.simulator import Simulator, simulate
+from privit.serve.engine.simulator import Simulator
 
 SPEC = small_spec()
 PLAN = mixed_plan(SPEC)
@@ -18,7 +18,7 @@ WEIGHTS = weights_of(SPEC, PLAN)
 
 
 def test_simulated_logits_are_those_in_the_clear_and_both_ranks_are_counted() -> None:
-    program = compile_program(PUBLIC, PLAN, SEMI2K)
+    program = compile_program(PUBLIC, PLAN)
     given = client_values(PUBLIC, image_of(SPEC))
     found = simulate(program, SEMI2K, server_values(PUBLIC, PLAN, WEIGHTS), given)
     assert np.abs(found.logits - clear(PUBLIC, PLAN, WEIGHTS)).max() < 0.02

@@ -13,7 +13,7 @@ from privit.plan import plan_from_counts, uniform_plan
 from privit.serve.engine.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
-from privit.serve.measure.bench import GRAPHS, bench, measure
+from privit.serve.measure.bench import GRAPHS, bench, measure, with_random_ranges
 from privit.spec import vit_spec
 
 PROMISED = [
@@ -49,7 +49,7 @@ def test_segments_sum_to_the_whole_program_exactly() -> None:
 def test_a_synthetic_plan_is_measured_against_every_graph_in_one_run() -> None:
     spec = replace(small_spec(), blocks=small_spec().blocks[:1])
     said: list[str] = []
-    subject = Artifact(public_of(spec), plan_from_counts(spec, [1], [2]))
+    subject = with_random_ranges(Artifact(public_of(spec), plan_from_counts(spec, [1], [2])), seed=0)
     result = bench(subject, "semi2k-benchmark", GRAPHS, progress=said.append)
     assert all(name in result for name in PROMISED)
     assert (result["protocol"], result["private"], result["measured_on"]) == (
@@ -57,7 +57,7 @@ def test_a_synthetic_plan_is_measured_against_every_graph_in_one_run() -> None:
         False,
         "simulated",
     )
-    assert result["ranges"].startswith("measured on the random weights")
+    assert result["ranges"].startswith("measured on random weights")
     assert said == ["this plan", *GRAPHS]
     against = result["against"]
     assert result["sent_bytes"] < against["scatter"]["sent_bytes"] < against["dense"]["sent_bytes"]
@@ -69,11 +69,22 @@ def test_a_synthetic_plan_is_measured_against_every_graph_in_one_run() -> None:
     assert json.loads(json.dumps(result)) == result
 
 
+def test_without_ranges_every_graph_runs_on_the_generic_functions() -> None:
+    spec = replace(small_spec(), blocks=small_spec().blocks[:1])
+    bare = Artifact(public_of(spec), plan_from_counts(spec, [1], [2]))
+    graphs = ["dense-rewritten", "without-ranges"]
+    result, short = (bench(each, "semi2k-benchmark", graphs) for each in (bare, with_random_ranges(bare, 0)))
+    assert result["ranges"] == "none"
+    assert result["rounds"] == result["against"]["without-ranges"]["rounds"]
+    dense, short_dense = (each["against"]["dense-rewritten"]["rounds"] for each in (result, short))
+    assert short_dense < dense
+
+
 def test_on_cheetah_the_first_query_of_a_session_costs_what_later_ones_do() -> None:
     # More than 2,048 hidden values and packed products: all that an engine prepares on first use.
     spec = vit_spec(16, 4, 32, 1, 2, classes=3, channels=1)
     public, plan, found = public_of(spec), uniform_plan(spec), protocol("cheetah")
-    program = compile_program(public, plan, found)
+    program = compile_program(public, plan)
     values = server_values(public, plan, weights_of(spec, plan)) | client_values(public, image_of(spec))
     with Simulator(found) as simulator:
         simulator.give(program.inputs, values)

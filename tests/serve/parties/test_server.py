@@ -42,7 +42,7 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
 ) -> None:
     public, plan = served.artifact.public, served.artifact.plan
     found = protocol("cheetah")
-    program = compile_program(public, plan, found)
+    program = compile_program(public, plan)
     weights = served.artifact.weights
     assert weights is not None
     with Simulator(found) as simulator:

@@ -12,6 +12,7 @@ from small_recipe import EXPERIMENT, SETTING, write_recipe
 
 from privit.cli import main
 from privit.errors import RequestError
+from privit.sections import SECTIONS
 from privit.spec import KINDS
 from privit.sweep.methods import METHODS
 from privit.sweep.recipe.recipe import read_recipe
@@ -38,6 +39,12 @@ def test_every_committed_recipe_has_no_problems_and_opens_with_what_to_expect(fi
         # Comparisons have three seeds or say that they have one; what is measured of a plan varies with none.
         named = experiment.name == "measured" or "one seed" in experiment.note
         assert len(experiment.setting.seeds) >= 3 or named
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_recipe_may_ask_for_whatever_a_report_makes(section: str, tmp_path: Path) -> None:
+    recipe = read_recipe(write_recipe(tmp_path, EXPERIMENT + f'shows = ["{section}"]\n'))
+    assert recipe.experiments[0].shows == (section,)
 
 
 @pytest.mark.parametrize("size", ["mini", "cifar10", "paper"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from privit.config import Budget
 from privit.cost.budgets.pricing import JointPricer, Price, Pricer
@@ -12,6 +13,7 @@ from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import KINDS, Granularity, sites, vit_spec
 from privit.train.descent.afford import Affordable, settle
 from privit.train.descent.caps import NO_CAPS, Caps, caps_of, handed_out
+from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.student.vit import Student
 
 SPEC = vit_spec(image_size=12, patch_size=4, width=16, depth=4, heads=2, classes=10, channels=1)
@@ -83,20 +85,39 @@ def test_two_units_of_the_engine_are_spent_together() -> None:
     assert joint.weight(joint.rest(Granularity())) < joint.value(joint.rest(Granularity()))
 
 
-def test_a_model_whose_own_ranges_break_a_cap_every_time_is_refused_in_those_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = affordable()
-    monkeypatch.setattr("privit.train.descent.afford.measure_ranges", lambda *_: {})
-    monkeypatch.setattr(Affordable, "breaks", lambda self, plan, caps, ranges=None: ranges is not None)
+def spread_student(plan: Plan, ratio: float) -> Student:
+    """A student whose LayerNorms see tokens of variance 1 to `ratio`, and which computes nothing else."""
+    student = Student(SPEC)
+    student.set_plan(plan)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.zero_()
+        signs = torch.tensor([1.0, -1.0]).repeat(SPEC.width // 2)
+        student.position.copy_(torch.logspace(0, 0.5, SPEC.tokens, base=ratio)[:, None] * signs)
+    return student
 
-    def student_for(plan: Plan) -> Student:
-        student = Student(SPEC)
-        student.plan = lambda *_: plan  # type: ignore[method-assign]
-        return student
 
+def test_a_model_whose_own_ranges_break_a_cap_every_time_is_refused_in_those_words() -> None:
+    # Every student that is made for a plan has wider ranges, and so longer functions, than were priced.
+    ratios = [1.0, 2.0, 6.0, 12.0]
+    cheapest = uniform_plan(SPEC, OPTIONS["gelu"][0], OPTIONS["softmax"][0])
+    pixels = np.zeros((1, 1, 12, 12))
+    ranges = [measure_ranges(spread_student(cheapest, ratio), pixels) for ratio in ratios]
+    price = Price("rounds", "semi2k-benchmark")
+    floors = [Pricer(SPEC, price, found).cost(cheapest) for found in ranges]
+    assert floors == sorted(set(floors))
+    found = Affordable(SPEC, Granularity(), PRICE, OPTIONS, losses(), dict(ranges[0]))
+    left = iter(ratios[1:])
     with pytest.raises(BudgetError, match=r"no plan was found within .* and its caps"):
-        settle(found, 1e7, student_for, np.zeros((1, 1, 12, 12)), None, Caps({}, {"rounds": 500}))
+        settle(
+            found,
+            1e7,
+            lambda plan: spread_student(plan, next(left)),
+            pixels,
+            None,
+            Caps({}, {"rounds": floors[2]}),
+        )
+    assert list(left) == []
 
 
 def test_sites_of_a_layer_that_does_without_go_to_one_that_does_not() -> None:

@@ -16,7 +16,7 @@ from privit.serve.measure.bench import bench
 from privit.spec import Granularity, Spec, vit_spec
 from privit.train.baselines import random_plan
 from privit.train.export import artifact_logits, export_artifact
-from privit.train.fixed_point.ranges import RESERVE, check_ranges, limit_of, measure_ranges
+from privit.train.fixed_point.ranges import RESERVE, check_ranges, limit_of, measure_ranges, nearest_limit
 from privit.train.fixed_point.stream import LEAST_VARIANCE, fitting_scale, scaled_stream
 from privit.train.student.vit import Student
 
@@ -110,3 +110,11 @@ def test_a_stream_that_fits_is_left_as_it_is(tmp_path: Path) -> None:
     artifact = export_artifact(student, plan, preprocessing, ("a", "b", "c"), make_images(), tmp_path / "out")
     assert artifact.spec == SPEC
     assert "stream_scale" not in artifact.public.notes
+
+
+def test_the_value_nearest_to_its_limit_is_not_the_largest_one() -> None:
+    # A row's mean exponential has no limit: the layer then runs the engine's own softmax.
+    ranges = {"blocks.0.softmax.mean_exp": 8.8e9, "blocks.0.score": 1e6, "blocks.0.norm1.variance_high": 4e3}
+    nearest = nearest_limit(ranges, vit_spec(8, 4, 16, 1, 2, classes=3))
+    assert nearest.place == "blocks.0.norm1.variance_high"
+    assert str(nearest) == "blocks.0.norm1.variance_high reaches 4000, at most 2048 is allowed"

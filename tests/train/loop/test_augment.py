@@ -12,8 +12,9 @@ from torch import Tensor
 
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
+from privit.presets import PAPER_AUGMENTATION
 from privit.spec import Spec, vit_spec
-from privit.train.loop.augment import PAPER, Augment, Augmentation, make_augmentation
+from privit.train.loop.augment import Augment, Augmentation, make_augmentation
 from privit.train.loop.batches import Batch
 
 SPEC = vit_spec(16, 4, 8, 1, 1, 5)
@@ -26,7 +27,7 @@ EACH = {
     "random_erasing": Augmentation(random_erasing=1.0),
     "flip": Augmentation(flip=0.5),
     "shift": Augmentation(shift=2),
-    "all": replace(PAPER, flip=0.5, shift=2),
+    "all": Augmentation(**PAPER_AUGMENTATION, flip=0.5, shift=2),
 }
 
 

@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from tiny import MODEL, TEACHER
 
 from privit.errors import RequestError, WorkError
 from privit.runs import load_run, read_arrays
-from privit.train.loop.batches import Share, batch_size, global_batches, parts_of
+from privit.train.loop.batches import Batch, Share, batch_size, global_batches, parts_of
 from privit.train.loop.checkpoint import random_states, set_random_states
+from privit.train.loop.loop import Loop, Stage, make_accelerator
+from privit.train.stages import make_feed, read_model, start_run
 from privit.train.teacher import train_teacher
 
 
@@ -94,9 +97,36 @@ def test_random_states_come_back_as_they_were() -> None:
     assert first == (random.gauss(0, 1), np.random.standard_normal(), float(torch.rand(1)))
 
 
-def test_augmented_training_runs_and_mixes_labels(tmp_path: Path) -> None:
-    config = replace(TEACHER, epochs=1, augmentation={"mixup": 0.8, "shift": 1})
-    assert train_teacher(MODEL, "digits", tmp_path / "run", config)["epochs"] == 1
+class Watched(Stage):
+    """A stage that keeps the labels it was trained on."""
+
+    name = "watched"
+
+    def losses(self, model: Any, batch: Batch, teacher: Any) -> torch.Tensor:
+        self.seen = [*getattr(self, "seen", []), batch.labels]
+        return super().losses(model, batch, teacher)
+
+
+def labels_seen(teacher_run: Path, folder: Path, augmentation: dict[str, Any]) -> torch.Tensor:
+    """The labels of one epoch's batches, in the order of training."""
+    config = replace(TEACHER, epochs=1, augmentation=augmentation)
+    model = read_model(load_run(teacher_run))
+    accelerator = make_accelerator(config)
+    run = start_run(folder, "teacher", config, {}, accelerator)
+    stage = Watched(model.student(), config)
+    Loop(stage, make_feed(model.subject.load(), model.subject, config), run, accelerator).go()
+    return torch.cat(stage.seen)
+
+
+def test_augmented_training_learns_from_mixed_labels(teacher_run: Path, tmp_path: Path) -> None:
+    plain = labels_seen(teacher_run, tmp_path / "plain", {})
+    mixed = labels_seen(teacher_run, tmp_path / "mixed", {"mixup": 0.8})
+    assert not plain.is_floating_point()
+    assert mixed.shape == (len(plain), 10)
+    assert torch.allclose(mixed.sum(-1), torch.ones(len(plain)))
+    # The image's own class keeps a share, and most images have a share of another one, too.
+    assert (mixed.gather(1, plain[:, None]) > 0).all()
+    assert ((mixed > 0).sum(-1) == 2).float().mean() > 0.5
 
 
 def _stop_after_one_epoch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

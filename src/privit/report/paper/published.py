@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from privit.report.paper.published_tables import GELU_ONLY
 
 VIT_TINY = "ViT-Tiny, 224 px"
-VIT_BASE = "ViT-Base, 224 px"
 MPCVIT_SMALL = "MPCViT, 7 layers, 32 px"
 MPCVIT_LARGE = "MPCViT, 9 layers, 64 px"
 UNSTATED = "model not stated"

@@ -16,7 +16,7 @@ from privit.runs import read_json
 
 INDEX = "sweep.json"
 NETWORKS = ("lan", "wan")
-ROUNDS_SHOWN_BY = {"front", "seconds"}
+ROUNDS_SHOWN_BY = {"front", "seconds", "rounds"}
 
 
 def gather_sweep(root: Path, protocol: str) -> Cells:

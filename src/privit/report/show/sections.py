@@ -28,22 +28,23 @@ from privit.report.show.published import published_strategies
 from privit.report.show.rounds import show_rounds
 from privit.report.show.students import show_students
 from privit.report.show.tables import Column, Table
+from privit.sections import SECTIONS
 
-SHOWN: dict[str, tuple[str, Callable[[View], Iterator[Item]]]] = {
-    "students": ("every student", show_students),
-    "front": ("accuracy against cost", show_front),
-    "budgets": ("how far budgets in cost are spent", show_budgets),
-    "softmax": ("accuracy against softmaxes kept", show_softmax),
-    "gelu": ("accuracy against GELUs kept", show_gelu),
-    "grid": ("the grid of softmax and GELU budgets", show_grid),
-    "layers": ("what each layer keeps", show_layers),
-    "rounds": ("rounds by layer", show_rounds),
-    "degradation": ("what each class loses", show_degradation),
-    "breakdown": ("what the cost is spent on", show_breakdown),
-    "seconds": ("seconds on each network", show_seconds),
-    "table": ("accuracy and cost of every model", show_table),
+SHOWN: dict[str, Callable[[View], Iterator[Item]]] = {
+    "students": show_students,
+    "front": show_front,
+    "budgets": show_budgets,
+    "softmax": show_softmax,
+    "gelu": show_gelu,
+    "grid": show_grid,
+    "layers": show_layers,
+    "rounds": show_rounds,
+    "degradation": show_degradation,
+    "breakdown": show_breakdown,
+    "seconds": show_seconds,
+    "table": show_table,
 }
-"""What an experiment may ask for, in the order in which it is shown."""
+"""How each of SECTIONS is made of an experiment."""
 ALONG_WITH = {
     "front": ("budgets", "rounds", "table"),
     "softmax": ("table",),
@@ -51,7 +52,6 @@ ALONG_WITH = {
     "grid": ("table",),
 }
 """Figures whose numbers a reader will want to look up."""
-MEASURED = "measured"
 BEHIND = {False: ("PriViT", "another method"), True: ("a budget in cost", "one in sites")}
 """Who may be behind whom, by whether a comparison is with PriViT's own budgets in sites."""
 
@@ -63,7 +63,7 @@ def build(found: Cells, with_published: bool = True) -> Document:
         for experiment in found.experiments
         if (cells := found.of(experiment))
     ]
-    shown = [{name: tuple(SHOWN[name][1](view)) for name in wanted(view.experiment)} for view in views]
+    shown = [{name: tuple(SHOWN[name](view)) for name in wanted(view.experiment)} for view in views]
     sections = [
         Section(
             view.experiment.title, (*_opening(view), *(item for found in items.values() for item in found))
@@ -73,7 +73,7 @@ def build(found: Cells, with_published: bool = True) -> Document:
     if found.measured:
         sections.append(Section("Predicted against measured", tuple(show_measured(found.measured))))
     empty = [
-        f"{view.experiment.title}: {SHOWN[name][0]}, because the runs hold no data for it."
+        f"{view.experiment.title}: {SECTIONS[name]}, because the runs hold no data for it."
         for view, items in zip(views, shown, strict=True)
         for name, made in items.items()
         if not made
@@ -96,7 +96,7 @@ def wanted(experiment: Experiment) -> list[str]:
         asked |= set(ALONG_WITH.get(show, ()))
     if not experiment.priced:
         asked.discard("budgets")
-    return [name for name in SHOWN if name in asked]
+    return [name for name in SECTIONS if name in asked and name in SHOWN]
 
 
 def _summary(found: Cells, views: list[View]) -> Iterator[Item]:

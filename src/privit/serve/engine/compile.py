@@ -19,7 +19,6 @@ from privit.plan import Plan, all_weight_shapes
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.serve.engine.engine_log import quiet_engine
-from privit.serve.engine.protocols import Protocol
 from privit.serve.model.fold import fold_weights
 from privit.serve.model.forward import block, cut_patches, embed, forward, head
 from privit.spec import Shape
@@ -81,7 +80,6 @@ def compiler_options_text() -> str:
 def compile_program(
     public: Public,
     plan: Plan,
-    protocol: Protocol,
     rewrites: Rewrites | None = None,
     segments: bool = False,
 ) -> Program:

@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from privit.artifact import Artifact, load_artifact
-from privit.serve.engine import protocols
 from privit.serve.engine.compile import CARRIED, Program, compile_program
 from privit.serve.engine.listing import program_operations
 
 
-def describe_program(artifact: Artifact | Path, protocol: str = "cheetah") -> dict[str, Any]:
+def describe_program(artifact: Artifact | Path) -> dict[str, Any]:
     """The hash of an artifact's program, its inputs and the costly operations of each layer.
 
+    The program is the same on every protocol.
     An operation stands with its sizes and how often it occurs; sums, and what only the server knows, are
     local and not listed.
     """
     found = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
-    program = compile_program(found.public, found.plan, protocols.protocol(protocol), segments=True)
+    program = compile_program(found.public, found.plan, segments=True)
     return {
-        "protocol": protocol,
         "code_hash": program.code_hash,
         "lines": program.code.count("\n"),
         "server_values": _values(program, "server"),

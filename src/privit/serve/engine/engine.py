@@ -43,7 +43,7 @@ class Engine:
         self.artifact = load_artifact(folder)
         if role == "server" and self.artifact.weights is None:
             raise RequestError(f"{folder} holds no weights", "serve the artifact's server/ folder")
-        self.program = compile_program(self.artifact.public, self.artifact.plan, self.protocol)
+        self.program = compile_program(self.artifact.public, self.artifact.plan)
         self.config = quiet(self.protocol.runtime_config())
 
     def description(self) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ import spu
 from spu import libspu
 
 from privit.errors import WorkError
-from privit.serve.engine.compile import Input, Program
+from privit.serve.engine.compile import Input
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.profile import Counts, read_all_parties, read_two_party
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
@@ -27,15 +26,6 @@ T = TypeVar("T")
 
 _one_at_a_time = threading.Lock()
 """The engine's log does not say whose lines are whose, so executions take turns."""
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """The answer of a simulated query and what it cost, set-up apart."""
-
-    logits: np.ndarray
-    counts: Counts
-    setup: Counts
 
 
 class Simulator:
@@ -137,16 +127,3 @@ class Simulator:
             first = str(errors[0]).splitlines()[0] if str(errors[0]) else type(errors[0]).__name__
             raise WorkError(f"the engine stopped: {first}", f"its log is {self._log}") from errors[0]
         return results
-
-
-def simulate(
-    program: Program,
-    protocol: Protocol,
-    server_values: Mapping[str, np.ndarray],
-    client_values: Mapping[str, np.ndarray],
-) -> Simulated:
-    """One query with every party in this process: logits, and bytes and rounds of both ranks."""
-    with Simulator(protocol) as simulator:
-        simulator.give(program.inputs, {**server_values, **client_values})
-        counts = simulator.run(program.executable)
-        return Simulated(simulator.open(program.output), counts, simulator.setup)

@@ -68,7 +68,8 @@ def bench(
     """Measured cost of one prediction, all parties in this process unless `network` is given.
 
     Args:
-        subject: an artifact or its folder; without weights, they are random and so are the ranges' values.
+        subject: an artifact or its folder; without weights, they are random. A plan without ranges runs on
+            the engine's generic functions.
         protocol: cheetah, aby3 or semi2k-benchmark.
         against: names of GRAPHS, measured with the same weights and image.
         network: lan, wan or RTT,BANDWIDTH: real processes through a shaped tunnel, totals only.
@@ -84,13 +85,13 @@ def bench(
         check_scatter(artifact.spec, artifact.plan)
     weights = artifact.weights or random_weights(artifact.public, artifact.plan, seed)
     pixels = random_image(artifact.public, seed)
-    public, source = _with_ranges(artifact, weights, pixels)
+    public = artifact.public
     if network is not None:
-        return _facts(public, artifact.plan, found, source) | _over_network(
+        return _facts(public, artifact.plan, found) | _over_network(
             public, artifact.plan, weights, found, network, pixels
         )
     tell("this plan")
-    result = _facts(public, artifact.plan, found, source)
+    result = _facts(public, artifact.plan, found)
     result |= _result(measure(public, artifact.plan, weights, pixels, found))
     result["against"] = {}
     for name in asked:
@@ -157,18 +158,22 @@ def _compare(
     if name == "dense-rewritten":
         dense = uniform_plan(public.spec)
         # A student's ranges say nothing of the untouched model's; of a plan that keeps all they are its own.
-        own = public.ranges and plan.hash() == uniform_plan(public.spec, granularity=plan.granularity).hash()
+        # A plan without ranges is compared with a model without.
+        own = (
+            not public.ranges or plan.hash() == uniform_plan(public.spec, granularity=plan.granularity).hash()
+        )
         ranges = public.ranges if own else measured_ranges(public, dense, weights, pixels)
         return _result(measure(replace(public, ranges=ranges), dense, weights, pixels, protocol))
     return _result(measure_written(public, plan, weights, pixels, protocol, cast(Style, name)))
 
 
-def _with_ranges(artifact: Artifact, weights: Values, pixels: np.ndarray) -> tuple[Public, str]:
-    """The public part, and where its ranges are from."""
-    if artifact.weights is None:
-        ranges = measured_ranges(artifact.public, artifact.plan, weights, pixels)
-        return replace(artifact.public, ranges=ranges), "measured on the random weights and image of this run"
-    return artifact.public, "artifact" if artifact.public.ranges else "none"
+def with_random_ranges(artifact: Artifact, seed: int) -> Artifact:
+    """The artifact with the ranges of the random weights and image that `bench` takes for this seed."""
+    public = artifact.public
+    weights = random_weights(public, artifact.plan, seed)
+    ranges = measured_ranges(public, artifact.plan, weights, random_image(public, seed))
+    notes = public.notes | {"ranges": f"measured on random weights and one image of noise, seed {seed}"}
+    return replace(artifact, public=replace(public, ranges=ranges, notes=notes))
 
 
 def measured_ranges(public: Public, plan: Plan, weights: Values, pixels: np.ndarray) -> dict[str, float]:
@@ -207,12 +212,12 @@ def _result(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _facts(public: Public, plan: Plan, protocol: Protocol, source: str) -> dict[str, Any]:
+def _facts(public: Public, plan: Plan, protocol: Protocol) -> dict[str, Any]:
     return {
         "protocol": protocol.name,
         "private": protocol.private,
         "measured_on": "simulated",
-        "ranges": source,
+        "ranges": public.notes.get("ranges", "artifact") if public.ranges else "none",
         "granularity": vars(plan.granularity),
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),

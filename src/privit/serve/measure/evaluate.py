@@ -69,7 +69,7 @@ def evaluate(
         accuracy = float(np.mean(logits.argmax(1) == np.asarray(test.labels[:count])))
         figures = {"images": count, "accuracy": accuracy, "clear_accuracy": accuracy}
         return {"data": name} | figures | {"measured_on": "plain"}
-    program = compile_program(artifact.public, artifact.plan, found)
+    program = compile_program(artifact.public, artifact.plan)
     record = record or record_path(artifact, "simulated", name, protocol, program.code_hash)
     rows = _simulate(artifact, program, found, test, logits, record, progress)
     facts = {"data": name, "protocol": found.name, "private": found.private, "measured_on": "simulated"}

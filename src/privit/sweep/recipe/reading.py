@@ -20,13 +20,13 @@ from privit.cost.network import network
 from privit.cost.spu.table import PROTOCOLS
 from privit.errors import PrivitError
 from privit.presets import PRESETS, Preset
+from privit.sections import SECTIONS
 from privit.sweep.methods import METHODS, Method, merged
 from privit.sweep.recipe.asking import check_protocols, read_asking
 from privit.sweep.recipe.budgets import check_lines, own_methods, read_front
 from privit.sweep.recipe.keys import COST, EXPERIMENT, FRONT, RECIPE, Table, check_folder_name, known_entries
 from privit.sweep.recipe.model_and_data import check_data, known_spec
 from privit.sweep.recipe.recipe import (
-    SHOWS,
     Experiment,
     Recipe,
     Setting,
@@ -164,7 +164,7 @@ def _experiment(
     setting = _with_subject(setting, table, f"{where}: ", problems)
     shows = tuple(table.get("shows", ["front"]))
     problems += [
-        f"{where}: shows has {show!r}; known: {', '.join(SHOWS)}" for show in shows if show not in SHOWS
+        f"{where}: shows has {show!r}; known: {', '.join(SECTIONS)}" for show in shows if show not in SECTIONS
     ]
     asking = read_asking(table, where, setting.export, problems)
     inner = table.get("fronts")

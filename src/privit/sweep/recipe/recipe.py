@@ -19,21 +19,6 @@ from privit.spec import Spec
 from privit.sweep.methods import Method
 from privit.sweep.recipe.asking import Asking
 
-SHOWS = (
-    "front",
-    "table",
-    "seconds",
-    "softmax",
-    "gelu",
-    "layers",
-    "grid",
-    "degradation",
-    "breakdown",
-    "measured",
-    "students",
-)
-"""The figures and tables that a report can make of an experiment."""
-
 
 @dataclass(frozen=True)
 class Setting:

@@ -9,7 +9,6 @@ from pathlib import Path
 from privit.config import Budget, SearchConfig
 from privit.errors import BudgetError
 from privit.runs import load_run, read_json, write_text
-from privit.spec import KINDS
 
 REFUSED = "refused.json"
 """Beside a search's result: budgets that it left out, and why."""
@@ -17,16 +16,9 @@ REFUSED = "refused.json"
 
 def search_untrained(teacher: Path, run: Path, config: SearchConfig) -> None:
     """A search that trains nothing, under a trained search's settings."""
-    from privit.train.fitting.fit import FitConfig
     from privit.train.training_free import TrainingFreeConfig, search_without_training
 
-    # A kind that is not switched has nothing to choose from; a budget in sites keeps all of it anyway.
-    held = {kind: config.exact[kind] for kind in KINDS if config.price and kind not in config.kinds}
-    free = {kind: name for kind, name in config.free.items() if kind not in held}
-    chosen = TrainingFreeConfig(
-        config.budgets, config.granularity, config.exact, config.stand_in | held, free, config.price
-    )
-    search_without_training(teacher, run, replace(chosen, fit=FitConfig(seed=config.seed)))
+    search_without_training(teacher, run, TrainingFreeConfig.of(config))
 
 
 def possible_budgets(teacher: Path, config: SearchConfig) -> tuple[SearchConfig, dict[str, str]]:

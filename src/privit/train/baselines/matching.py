@@ -79,7 +79,7 @@ def match(teacher_run: Path, run: Path, plan: Plan, config: FinetuneConfig | Non
     stage = MatchingStage(planned_student(subject.spec, plan, teacher.weights), config)
     data = subject.load()
     model = teacher.student().eval().requires_grad_(False)
-    feed = make_feed(data, subject, config, Teacher(model, config.temperature, config.temperature_squared))
+    feed = make_feed(data, subject, config, Teacher(model, config.temperature))
     loop = Loop(stage, feed, opened, accelerator)
     loop.go()
     records = opened.metrics()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from privit.errors import BudgetError
-from privit.operators import operator
+from privit.operators import STAND_IN, operator
 from privit.plan import Plan, plan_from_ids, plan_from_kept, site_budget
 from privit.spec import KINDS, Granularity, Shape, Spec, sites
 
@@ -92,7 +92,7 @@ def without_last_layers(
         raise BudgetError(
             f"{layers} layers are to be turned to stand-ins, but the model has {depth}", f"give 0 to {depth}"
         )
-    names = {"gelu": "identity", "softmax": "squared_attn"} | (stand_in or {})
+    names = STAND_IN | (stand_in or {})
     turned = {
         kind: [
             np.full(ids.shape, operator(names[kind], kind).id) if i >= depth - layers else ids

@@ -103,7 +103,6 @@ class CostStage(SearchStage):
                 self._left(),
                 self.descent,
                 PER_MILLE,
-                self.settings.compare_with,
                 may_grow,
             )
             self.penalties = dict.fromkeys(KINDS, joint)

@@ -24,6 +24,10 @@ Snapshot = Callable[[str, Plan, Mapping[str, np.ndarray], float], None]
 """Called with a budget's name, its plan, the weights and the validation accuracy when a budget is met."""
 
 
+MAX_CUT_LOSS = 0.05
+"""The share of validation accuracy that a cut may take without a warning."""
+
+
 @dataclass(frozen=True)
 class Level:
     """A budget in sites."""
@@ -86,19 +90,16 @@ class SearchStage(Stage):
 
     def before_step(self) -> None:
         """Adds the gradient of the L1 term: switches are never below 0, so it is lambda for each."""
-        if self.settings.sparsify == "clamp":
-            for kind in self._moving():
-                for layer, switch in enumerate(self.student.switches(kind)):
-                    assert switch.grad is not None
-                    switch.grad.add_(self._slope(kind, layer, switch))
+        for kind in self._moving():
+            for layer, switch in enumerate(self.student.switches(kind)):
+                assert switch.grad is not None
+                switch.grad.add_(self._slope(kind, layer, switch))
 
-    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keeps switches within [0, 1], after the proximal step of the L1 term if that is how it acts."""
+    def after_step(self) -> None:
+        """Keeps switches within [0, 1]."""
         with torch.no_grad():
             for kind in self._moving():
-                for layer, switch in enumerate(self.student.switches(kind)):
-                    if self.settings.sparsify == "proximal":
-                        switch.sub_(_adam_step_size(optimizer, switch) * self._slope(kind, layer, switch))
+                for switch in self.student.switches(kind):
                     switch.clamp_(0, 1)
 
     def _slope(self, kind: str, layer: int, switch: torch.Tensor) -> torch.Tensor | float:
@@ -129,7 +130,7 @@ class SearchStage(Stage):
         record["penalty"] = penalty
         record["cut_accuracy"] = self._accuracy_of(loop, self.student.plan(self.settings.epsilon))
         record["budget_accuracy"] = self._accuracy_of(loop, self._cut(self.levels[-1]))
-        self._press(record, may_grow=loop.epoch > self.settings.warmup_epochs)
+        self._press(record, may_grow=loop.epoch > self.settings.penalty_warmup_epochs)
         changed = self._settle(loop, record)
         if not self.done and loop.epoch >= self.config.epochs:
             self._force(loop, record)
@@ -145,7 +146,6 @@ class SearchStage(Stage):
                 record[f"active_{kind}"],
                 self.settings.descents[kind],
                 self.sizes[kind],
-                self.settings.compare_with,
                 may_grow,
             )
 
@@ -212,7 +212,7 @@ class SearchStage(Stage):
         if "validation_accuracy" in record:
             soft, hard = record["validation_accuracy"], loop.accuracy(self.student, loop.feed.validation)
             record["cut_from"], record["cut_to"] = soft, hard
-            if hard < soft * (1 - self.settings.max_cut_loss):
+            if hard < soft * (1 - MAX_CUT_LOSS):
                 self.warnings.append(
                     f"cutting {' and '.join(kinds)} in epoch {loop.epoch} took validation accuracy from "
                     f"{soft:.1%} to {hard:.1%}: the switches had not gone before they were cut. Give a "
@@ -282,11 +282,3 @@ class SearchStage(Stage):
         for kind in numbers["frozen"]:
             self.student.freeze(kind, [arrays[f"ids/{kind}/{i}"] for i in layers])
         self._hold()
-
-
-def _adam_step_size(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """What Adam multiplies a parameter's mean gradient by: the metric in which the proximal step is taken."""
-    group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
-    state = optimizer.state[parameter]
-    corrected = state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))
-    return group["lr"] / (corrected.sqrt() + group["eps"])

@@ -30,6 +30,8 @@ Where the mean over tokens stands before the last LayerNorm, `norm` is that of t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -91,15 +93,31 @@ def limit_of(name: str, spec: Spec) -> float:
     return INVERSE_LIMIT if place == "denominator" else PRODUCT_LIMIT
 
 
+@dataclass(frozen=True)
+class Reached:
+    """How far the values of a place got, and how far they may: a limit less the reserve."""
+
+    place: str
+    reached: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"{self.place} reaches {self.reached:.4g}, at most {self.allowed:.4g} is allowed"
+
+
+def nearest_limit(ranges: Mapping[str, float], spec: Spec) -> Reached:
+    """The place whose values come nearest to what the engine can hold, as a share of it."""
+    return max(_reached(ranges, spec), key=lambda found: found.reached / found.allowed)
+
+
+def _reached(ranges: Mapping[str, float], spec: Spec) -> list[Reached]:
+    return [Reached(name, value, limit_of(name, spec) / RESERVE) for name, value in sorted(ranges.items())]
+
+
 def check_ranges(ranges: dict[str, float], spec: Spec) -> None:
     """Refuses ranges beyond the engine's headroom, naming the places."""
-    allowed = {name: limit_of(name, spec) / RESERVE for name in ranges}
-    wrong = [
-        f"{name} reaches {value:.4g}, at most {allowed[name]:.4g} is allowed"
-        for name, value in sorted(ranges.items())
-        # Not written as value > allowed, so that a NaN is refused too.
-        if not value <= allowed[name]
-    ]
+    # Not written as reached > allowed, so that a NaN is refused too.
+    wrong = [str(found) for found in _reached(ranges, spec) if not found.reached <= found.allowed]
     if wrong:
         lines = wrong[:SHOWN_PROBLEMS]
         if len(wrong) > SHOWN_PROBLEMS:

@@ -84,7 +84,7 @@ def load_host(
         if not (new_head or not pretrained or host.spec.classes == 0):
             raise RequestError(
                 f"{name} has a head of {host.spec.classes} classes, but {classes} are needed",
-                "ask for a new head (new_head; it starts untrained), or use data with the same classes",
+                "--set new_head=true puts an untrained head there; or use data with the same classes",
             )
         host = replace_head(host, classes, seed)
     if host.spec.classes == 0:

@@ -81,12 +81,6 @@ class Augmentation:
         return bool(self.mixup or self.cutmix or self.label_smoothing)
 
 
-# Hassani et al. 2021 (Escaping the Big Data Paradigm), whose settings the paper's appendix names.
-PAPER = Augmentation(
-    mixup=0.8, cutmix=1.0, label_smoothing=0.1, rand_augment="rand-m9-mstd0.5-inc1", random_erasing=0.25
-)
-
-
 def make_augmentation(
     config: Augmentation, spec: Spec, preprocessing: Preprocessing, seed: int = 0
 ) -> Augment | None:

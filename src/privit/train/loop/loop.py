@@ -74,13 +74,13 @@ class Stage:
         divergence = torch.zeros((), device=logits.device)
         if teacher is not None:
             theirs = teacher.logits(batch).float()
-            divergence = distillation(logits, theirs, teacher.temperature, teacher.temperature_squared)
+            divergence = distillation(logits, theirs, teacher.temperature)
         return torch.stack([entropy + divergence, entropy, divergence])
 
     def before_step(self) -> None:
         """Gradients are there, the step is not yet made."""
 
-    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def after_step(self) -> None:
         """The step is made."""
 
     def start(self, loop: Loop) -> None:
@@ -110,7 +110,6 @@ class Teacher:
 
     model: Student
     temperature: float
-    temperature_squared: bool
     kept: Tensor | None = field(default=None, repr=False)
 
     def logits(self, batch: Batch) -> Tensor:
@@ -246,7 +245,7 @@ class Loop:
             torch.nn.utils.clip_grad_norm_(weights, self.config.gradient_clip)
         self.stage.before_step()
         self.optimizer.step()
-        self.stage.after_step(self.plain_optimizer)
+        self.stage.after_step()
         self.optimizer.zero_grad()
         return total
 

@@ -6,16 +6,16 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def distillation(student: Tensor, teacher: Tensor, temperature: float, squared: bool) -> Tensor:
+def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """KL of the teacher's softened classes to the student's, mean over the batch.
 
-    With `squared`, times T^2, which keeps its gradient as large as the cross-entropy's whatever T is
-    (Hinton et al. 2015, section 2).
+    Times T^2, which keeps its gradient as large as the cross-entropy's whatever T is (Hinton et al. 2015,
+    section 2); the paper does not say whether it does.
     """
     ours = functional.log_softmax(student / temperature, dim=-1)
     theirs = functional.log_softmax(teacher / temperature, dim=-1)
     loss = functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
-    return loss * temperature**2 if squared else loss
+    return loss * temperature**2
 
 
 def classification(logits: Tensor, labels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from privit.config import Descent, TrainConfig
 
@@ -28,23 +28,19 @@ class Penalty:
 
     value: float
     lowest: int
-    previous: int
 
 
 def start_penalty(descent: Descent, sites: int) -> Penalty:
     """Where a search begins: every site is active."""
-    return Penalty(descent.penalty, sites, sites)
+    return Penalty(descent.penalty, sites)
 
 
-def next_penalty(
-    penalty: Penalty, count: int, descent: Descent, sites: int, compare_with: str, may_grow: bool
-) -> Penalty:
+def next_penalty(penalty: Penalty, count: int, descent: Descent, sites: int, may_grow: bool) -> Penalty:
     """The penalty after an epoch that ended with `count` active sites (Algorithm 1, the two first `if`s)."""
-    before = penalty.lowest if compare_with == "lowest" else penalty.previous
     wanted = descent.min_drop * sites if isinstance(descent.min_drop, float) else descent.min_drop
-    too_slow = before - count < wanted
+    too_slow = penalty.lowest - count < wanted
     value = penalty.value * descent.growth if may_grow and too_slow else penalty.value
-    return replace(penalty, value=value, lowest=min(penalty.lowest, count), previous=count)
+    return Penalty(value, min(penalty.lowest, count))
 
 
 def penalty_to_json(penalties: Mapping[str, Penalty]) -> dict[str, dict[str, float]]:
@@ -54,6 +50,4 @@ def penalty_to_json(penalties: Mapping[str, Penalty]) -> dict[str, dict[str, flo
 
 def penalty_from_json(data: Mapping[str, Mapping[str, float]]) -> dict[str, Penalty]:
     """What `penalty_to_json` described."""
-    return {
-        kind: Penalty(float(p["value"]), int(p["lowest"]), int(p["previous"])) for kind, p in data.items()
-    }
+    return {kind: Penalty(float(p["value"]), int(p["lowest"])) for kind, p in data.items()}

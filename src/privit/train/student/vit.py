@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privit.errors import ArtifactError
+from privit.operators import STAND_IN, UNTOUCHED
 from privit.plan import Plan, check_plan, plan_from_ids
 from privit.spec import KINDS, Granularity, Shape, Spec, sites
 from privit.train.student.switch import Sites
@@ -24,10 +25,6 @@ Observe = Callable[[str, Tensor], None]
 
 def ignore(name: str, value: Tensor) -> None:
     """Observes nothing."""
-
-
-EXACT = {"gelu": "gelu", "softmax": "softmax"}
-STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
 
 
 class Block(nn.Module):
@@ -106,7 +103,7 @@ class Student(nn.Module):
     ):
         super().__init__()
         self.spec, self.granularity = spec, granularity or Granularity()
-        self.exact, self.stand_in = EXACT | dict(exact or {}), STAND_IN | dict(stand_in or {})
+        self.exact, self.stand_in = UNTOUCHED | dict(exact or {}), STAND_IN | dict(stand_in or {})
         self.patch = nn.Linear(spec.patch_values, spec.width)
         self.class_token = nn.Parameter(torch.zeros(spec.width)) if spec.class_token else None
         self.position = nn.Parameter(torch.zeros(spec.tokens, spec.width))

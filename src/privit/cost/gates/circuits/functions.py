@@ -16,7 +16,6 @@ from privit.cost.gates.circuits.shares import RECOVERIES, Recovery
 from privit.errors import RequestError
 
 DEFAULT_FRACTION = 12
-DEFAULT_SETTING = "fixed32-ring32"
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,6 @@ def _layer_norm(x: np.ndarray) -> np.ndarray:
 def gelu_erf(x: np.ndarray) -> np.ndarray:
     """x Phi(x), the GELU of most checkpoints."""
     return x * 0.5 * np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2))
-
-
-def gelu_tanh(x: np.ndarray) -> np.ndarray:
-    """The tanh form of GELU, at most 4.8e-4 away from x Phi(x)."""
-    return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def _entry(

@@ -21,7 +21,6 @@ from privit.cost.gates.circuits.functions import function, input_wires, masked, 
 from privit.cost.gates.circuits.gates import Bits, Gates, Wire, from_wires
 
 LABEL_BYTES = 16
-AND_BYTES = 2 * LABEL_BYTES
 _WORDS = 2
 
 

@@ -119,15 +119,6 @@ def multiply(gates: Gates, a: Sequence[Wire], b: Sequence[Wire]) -> Bits:
     return _multiply_school(gates, a, b)
 
 
-def multiply_low(gates: Gates, a: Sequence[Wire], b: Sequence[Wire], width: int) -> Bits:
-    """The low `width` bits of the product, the same for unsigned and two's complement numbers."""
-    total = extend(gates.mask(b[0], a[:width]), width)
-    for j, bit in enumerate(b[1:width], start=1):
-        row = extend(gates.mask(bit, a[: width - j]), width - j)
-        total = total[:j] + add(gates, total[j:], row)
-    return total
-
-
 def multiply_signed(gates: Gates, a: Sequence[Wire], b: Sequence[Wire], b_signed: bool = True) -> Bits:
     """The whole product of a two's complement `a` and `b`."""
     rest = gates.mask(b[0], a)
@@ -217,11 +208,6 @@ def shift_right(gates: Gates, a: Sequence[Wire], amount: Sequence[Wire]) -> Bits
         moved = extend(result[1 << i :], len(result))
         result = gates.select(bit, moved, result)
     return result
-
-
-def shift_left(gates: Gates, a: Sequence[Wire], amount: Sequence[Wire]) -> Bits:
-    """a << amount modulo 2^width."""
-    return shift_right(gates, list(a)[::-1], amount)[::-1]
 
 
 def shift_left_to_top(gates: Gates, a: Sequence[Wire], amount: Sequence[Wire], keep: int) -> Bits:
