@@ -100,8 +100,9 @@ class Session:
         helper, called = None, False
         try:
             token = secrets.token_hex(16)
-            await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
+            # Attached first: a welcomed client's engine may come at once.
             await self.tunnel.attach(engine.socket_of(SERVER), engine.socket_of(CLIENT))
+            await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
             await self._wait_for_engine()
             called = True
             if self.options.helper is not None:
