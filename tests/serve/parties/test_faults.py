@@ -208,6 +208,7 @@ def test_a_short_soak_loses_no_answer_and_leaves_no_session() -> None:
     done = subprocess.run(
         [*command, "--kill-every", "2"], cwd=root, capture_output=True, text=True, timeout=900
     )
+    assert done.stdout, done.stderr
     report = json.loads(done.stdout)
     assert done.returncode == 0, report
     assert report["passed"]
