@@ -11,11 +11,11 @@ import sys
 
 import numpy as np
 
+from privit.program.ranges import FRACTION_BITS, RING_BITS
 from privit.serve.engine.compile import Input, program_of
 from privit.serve.engine.protocols import PROTOCOLS
 from privit.serve.engine.simulator import Simulator
 
-RING_BITS, FRACTION_BITS = 64, 18
 PAIRS = 20_000
 FAR_OFF_UNITS = 16.0
 

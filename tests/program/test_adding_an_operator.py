@@ -96,7 +96,7 @@ gelu = [operator(name).id for name in ("floored", "gelu", "half_square", "identi
 softmax = [operator(name).id for name in ("four_quad", "softmax", "half_attn", "squared_attn", "four_quad")]
 rows = np.stack([softmax, np.roll(softmax, 1)])
 plan = plan_from_ids(Granularity(), {"gelu": [np.array(gelu)] * 2, "softmax": [rows] * 2})
-finetune(out / "teacher", out / "student", FinetuneConfig(train_limit=128, **few), plan=plan)
+finetune(out / "teacher", out / "student", FinetuneConfig(**few), plan=plan)
 export(out / "student", out / "artifact")
 
 artifact, test = load_artifact(out / "artifact"), load_data("digits").test
