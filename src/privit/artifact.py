@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,15 @@ def public_hash(public: Public, plan: Plan) -> str:
     """sha256 over everything that both parties must agree on."""
     text = json.dumps(public.to_json(), sort_keys=True) + plan.hash()
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def weights_hash(weights: Mapping[str, np.ndarray], *texts: str) -> str:
+    """sha256 over the first text, then every array with its name, then the other texts a line each."""
+    digest = hashlib.sha256("".join(texts[:1]).encode())
+    for name in sorted(weights):
+        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+    digest.update("\n".join(texts[1:]).encode())
+    return digest.hexdigest()
 
 
 def _write_manifest(part: Path) -> None:

@@ -64,7 +64,7 @@ def test_ranking_keeps_exactly_the_budget_and_nothing_below_what_it_drops(
     values: list[float], budget: int
 ) -> None:
     layers = [np.array(values[:4], np.float32).reshape(2, 2), np.array(values[4:], np.float32)]
-    kept = keep_ranked(layers, [np.zeros_like(v) for v in layers], budget)
+    kept = keep_ranked(layers, budget, [np.zeros_like(v) for v in layers])
     chosen = np.concatenate([k.ravel() for k in kept])
     flat = np.array(values, np.float32)
     assert chosen.sum() == budget
@@ -76,12 +76,12 @@ def test_a_larger_budget_only_adds_sites() -> None:
     values = [np.random.default_rng(0).random(50).round(1)]
     history = [np.random.default_rng(1).random(50)]
     for budget in range(50):
-        small, large = (keep_ranked(values, history, b)[0] for b in (budget, budget + 1))
+        small, large = (keep_ranked(values, b, history)[0] for b in (budget, budget + 1))
         assert (large | small == large).all()
 
 
 def test_among_dead_switches_those_that_stayed_up_longer_are_kept() -> None:
-    kept = keep_ranked([np.zeros(4)], [np.array([1.0, 4.0, 2.0, 4.0])], 2)
+    kept = keep_ranked([np.zeros(4)], 2, [np.array([1.0, 4.0, 2.0, 4.0])])
     assert kept[0].tolist() == [False, True, False, True]
 
 

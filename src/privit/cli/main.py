@@ -89,8 +89,10 @@ def log_path() -> Path:
     named = os.environ.get("PRIVIT_LOG")
     if named:
         return Path(named)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "privit" / "privit.log"
+    # Only a traceback needs it, and only then is a part of serving loaded.
+    from privit.serve.wire.addresses import state_folder
+
+    return state_folder() / "privit.log"
 
 
 def _disk(error: OSError) -> int:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from privit.data.datasets import Data, preprocess_split
-from privit.train.loop.loop import EVALUATION_BATCH
+from privit.data.datasets import Data
+from privit.train.loop.batches import Images, predicted
 from privit.train.stages import Model
 
 
 def class_accuracy(model: Model, data: Data) -> dict[str, Any]:
     """Accuracy on the test set, over all of it and in each class, with the number of images of each."""
-    found = test_predictions(model, data)
+    found = classes_of_test(model, data)
     labels = np.asarray(data.test.labels)
     classes = len(model.subject.class_names)
     images = np.bincount(labels, minlength=classes)
@@ -27,14 +27,10 @@ def class_accuracy(model: Model, data: Data) -> dict[str, Any]:
     }
 
 
-def test_predictions(model: Model, data: Data) -> np.ndarray:
+def classes_of_test(model: Model, data: Data) -> np.ndarray:
     """The class that the model says of every test image."""
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    student = model.student().eval().to(device)
-    found = []
-    with torch.no_grad():
-        for start in range(0, len(data.test), EVALUATION_BATCH):
-            part = np.arange(start, min(start + EVALUATION_BATCH, len(data.test)))
-            pixels = preprocess_split(data.test, model.subject.preprocessing, part)
-            found.append(student(torch.from_numpy(pixels).to(device)).argmax(dim=-1).cpu().numpy())
-    return np.concatenate(found)
+    # Read once, so nothing is gained by keeping them.
+    images = Images(data.test, model.subject.preprocessing, memory_bytes=0)
+    parts = predicted(model.student().to(device), images, device or "cpu")
+    return np.concatenate([logits.argmax(dim=-1).numpy() for _, logits in parts])

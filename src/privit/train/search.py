@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from privit.artifact import weights_hash
 from privit.config import SearchConfig, check_config
 from privit.plan import Plan, load_plan
 from privit.runs import Run, load_run, read_arrays, read_json, write_text
@@ -57,7 +57,8 @@ def search(
         if config.price is None
         else cost_levels(config.budgets, teacher.subject.spec, config.granularity)
     )
-    inputs = {"teacher": model_hash(teacher), "initial_weights": _hash(initial_weights)}
+    given = None if initial_weights is None else weights_hash(initial_weights)
+    inputs = {"teacher": model_hash(teacher), "initial_weights": given}
     if config.price is not None and not (Path(run) / "config.json").is_file():
         # Said before there is a folder, so that the next try can have the same name.
         refuse_impossible(teacher, teacher.subject.load(), config, config.price)
@@ -122,12 +123,3 @@ def _measure(loop: Loop, run: Run, level: Level, subject: Subject, data: Any) ->
     figures |= read_json(folder / "cut.json")
     figures |= describe_plan(plan)
     return figures if isinstance(level, CostLevel) else figures | {"budget": level.sites}
-
-
-def _hash(weights: Mapping[str, np.ndarray] | None) -> str | None:
-    if weights is None:
-        return None
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
-    return digest.hexdigest()

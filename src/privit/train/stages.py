@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from privit.artifact import Preprocessing
+from privit.artifact import Preprocessing, weights_hash
 from privit.config import TrainConfig, to_json
 from privit.data.datasets import Data, load_data
 from privit.plan import Plan, load_plan, save_plan, uniform_plan
@@ -98,10 +97,7 @@ def read_model(run: Run, cut: Path | None = None) -> Model:
 
 def model_hash(model: Model) -> str:
     """sha256 over the plan and the weights, by which a later run knows what it was made from."""
-    digest = hashlib.sha256(model.plan.hash().encode())
-    for name in sorted(model.weights):
-        digest.update(name.encode() + np.ascontiguousarray(model.weights[name]).tobytes())
-    return digest.hexdigest()
+    return weights_hash(model.weights, model.plan.hash())
 
 
 def teacher_of(model: Model, config: Any) -> Teacher | None:

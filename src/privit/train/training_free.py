@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from privit.config import Budget, SearchConfig, budgets_problems
 from privit.cost.budgets.pricing import Price
@@ -36,8 +35,7 @@ from privit.train.descent.cost_ground import known_measures
 from privit.train.fitting.choose import choose_plans, site_scores
 from privit.train.fitting.fit import FitConfig, fit, fit_images
 from privit.train.fixed_point.ranges import measure_ranges
-from privit.train.loop.batches import Images, to_tensor
-from privit.train.loop.losses import correct
+from privit.train.loop.batches import Images, count_correct
 from privit.train.search import cut_folder
 from privit.train.stages import (
     Model,
@@ -51,7 +49,6 @@ from privit.train.stages import (
 )
 from privit.train.student.vit import Student
 
-EVALUATION_BATCH = 256
 NOTHING = Budget(dict.fromkeys(KINDS, 0))
 """The polynomial ViT: no exact GELU and no exact softmax at all."""
 
@@ -244,12 +241,6 @@ def _record(
     return measured | describe_plan(plan) | {"budget": budget.sites}
 
 
-@torch.no_grad()
 def accuracy(student: Student, images: Images) -> float:
     """The share of images that the student classifies rightly."""
-    hits = 0.0
-    for start in range(0, len(images), EVALUATION_BATCH):
-        part = np.arange(start, min(start + EVALUATION_BATCH, len(images)))
-        logits = student(to_tensor(images.take(part), "cpu"))
-        hits += float(correct(logits, torch.from_numpy(images.labels[part])))
-    return hits / len(images)
+    return int(count_correct(student, images, "cpu")) / len(images)

@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from privit.errors import BudgetError, RequestError
 from privit.operators import TABLE, operator
 from privit.spec import Shape
+from privit.train.descent.binarize import keep_ranked
 from privit.train.student.activations import FUNCTIONS
-from privit.train.student.switch import Sites, rank_plan
+from privit.train.student.switch import Sites
 
 HEADS, TOKENS, CHANNELS = 3, 5, 4
 SHAPES: dict[str, list[Shape]] = {
@@ -230,7 +231,7 @@ layers_of_switches = st.lists(
 @given(layers_of_switches, st.floats(0, 1))
 def test_ranking_spends_the_budget_and_keeps_the_largest(layers: list[np.ndarray], share: float) -> None:
     budget = int(share * sum(layer.size for layer in layers))
-    kept = rank_plan(layers, budget)
+    kept = keep_ranked(layers, budget)
     assert [mask.shape for mask in kept] == [layer.shape for layer in layers]
     mask, values = np.concatenate(kept), np.concatenate(layers)
     assert mask.sum() == budget
@@ -242,21 +243,21 @@ def test_ranking_spends_the_budget_and_keeps_the_largest(layers: list[np.ndarray
 def test_a_larger_budget_only_adds_sites(layers: list[np.ndarray], budget: int) -> None:
     total = sum(layer.size for layer in layers)
     smaller, larger = min(budget, total), min(budget + 1, total)
-    first, second = rank_plan(layers, smaller), rank_plan(layers, larger)
+    first, second = keep_ranked(layers, smaller), keep_ranked(layers, larger)
     assert all((a <= b).all() for a, b in zip(first, second, strict=True))
 
 
 def test_ties_are_broken_by_position() -> None:
-    kept = rank_plan([np.ones(3), np.ones((2, 2))], 4)
+    kept = keep_ranked([np.ones(3), np.ones((2, 2))], 4)
     assert kept[0].tolist() == [True] * 3
     assert kept[1].tolist() == [[True, False], [False, False]]
 
 
 def test_a_layer_wide_switch_is_ranked_like_any_other() -> None:
-    kept = rank_plan([np.array(0.2), np.array(0.9)], 1)
+    kept = keep_ranked([np.array(0.2), np.array(0.9)], 1)
     assert [(mask.shape, bool(mask)) for mask in kept] == [((), False), ((), True)]
 
 
 def test_a_budget_above_the_sites_is_refused() -> None:
     with pytest.raises(BudgetError, match="budget is 9, but the model has 3 sites"):
-        rank_plan([np.ones(3)], 9)
+        keep_ranked([np.ones(3)], 9)

@@ -17,8 +17,8 @@ from privit.errors import ArtifactError
 from privit.plan import Plan, all_weight_shapes, swap_operator, uniform_plan
 from privit.spec import KINDS, Granularity, Spec, sites, vit_spec, weight_shapes
 from privit.train.baselines import random_plan
+from privit.train.descent.binarize import keep_ranked
 from privit.train.student.activations import FUNCTIONS
-from privit.train.student.switch import rank_plan
 from privit.train.student.vit import Student
 
 GRANULARITIES = [
@@ -164,7 +164,7 @@ def test_switches_have_the_shapes_of_the_sites_and_start_at_one(granularity: Gra
 
 def test_one_kind_can_be_frozen_while_the_other_is_searched() -> None:
     student, images = make_student(SPECS["cls"]), make_images(SPECS["cls"])
-    kept = rank_plan([s.detach().numpy() for s in student.switches("gelu")], 3)
+    kept = keep_ranked([s.detach().numpy() for s in student.switches("gelu")], 3)
     student.freeze("gelu", student.ids_where("gelu", kept))
     assert student.frozen("gelu")
     assert not student.frozen("softmax")
@@ -272,7 +272,7 @@ def test_no_python_loop_runs_over_sites() -> None:
         def work(student: Student = student, images: torch.Tensor = images) -> None:
             for kind in KINDS:
                 values = [s.detach().numpy() for s in student.switches(kind)]
-                kept = rank_plan(values, sum(v.size for v in values) // 10)
+                kept = keep_ranked(values, sum(v.size for v in values) // 10)
                 student.freeze(kind, student.ids_where(kind, kept))
             student(images).sum().backward()
             student.plan().hash()

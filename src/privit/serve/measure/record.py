@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privit.artifact import Artifact, public_hash
+from privit.artifact import Artifact, public_hash, weights_hash
 from privit.errors import RequestError
 from privit.serve.wire.addresses import state_folder
 
@@ -22,11 +21,9 @@ VERSION = 2
 
 def record_path(artifact: Artifact, *asked: str) -> Path:
     """Where the images of this artifact, weights included, are kept for what is asked of it."""
-    digest = hashlib.sha256(public_hash(artifact.public, artifact.plan).encode())
-    for name, value in sorted((artifact.weights or {}).items()):
-        digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
-    digest.update("\n".join([str(VERSION), *asked]).encode())
-    return state_folder() / "evaluations" / f"{digest.hexdigest()[:32]}.jsonl"
+    public = public_hash(artifact.public, artifact.plan)
+    found = weights_hash(artifact.weights or {}, public, str(VERSION), *asked)
+    return state_folder() / "evaluations" / f"{found[:32]}.jsonl"
 
 
 def data_of(artifact: Artifact, data: str | None) -> str:

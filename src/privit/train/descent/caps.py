@@ -17,7 +17,7 @@ from privit.cost.budgets.ladder import Losses
 from privit.cost.budgets.pricing import Price, Pricer, Unit
 from privit.plan import Plan, site_budget
 from privit.spec import KINDS, Granularity, Spec, sites
-from privit.train.student.switch import rank_plan
+from privit.train.descent.binarize import keep_ranked
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,4 @@ def _named(caps: Caps, kind: str, losses: Losses, open_layers: list[bool]) -> li
     ]
     offered = sum(layer.size for layer, is_open in zip(worth, open_layers, strict=True) if is_open)
     count = min(caps.sites[kind], offered)
-    return [np.asarray(kept, bool) for kept in rank_plan(shown, count)]
+    return keep_ranked(shown, count)

@@ -245,7 +245,7 @@ class SearchStage(Stage):
             values, budget = self.values(kind), level.sites[kind]
             by_rank = self.settings.binarize == "rank" or self.count(kind) > budget
             kept = (
-                keep_ranked(values, self.history[kind], budget)
+                keep_ranked(values, budget, self.history[kind])
                 if by_rank
                 else keep_above(values, self.settings.epsilon)
             )

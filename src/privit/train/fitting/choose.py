@@ -19,9 +19,10 @@ from torch import Tensor
 
 from privit.plan import Plan, plan_from_kept, site_budget
 from privit.spec import KINDS
+from privit.train.descent.binarize import keep_ranked
 from privit.train.fitting.fit import exact_copy
 from privit.train.fitting.sensitivity import prediction_probe
-from privit.train.student.switch import Sites, rank_plan
+from privit.train.student.switch import Sites
 from privit.train.student.vit import Block, Student
 
 Scores = dict[str, list[np.ndarray]]
@@ -41,7 +42,7 @@ def choose_plans(
         kept = {}
         for kind in KINDS:
             total = sum(layer.size for layer in scores[kind])
-            kept[kind] = rank_plan(scores[kind], site_budget(sites[kind], total, kind))
+            kept[kind] = keep_ranked(scores[kind], site_budget(sites[kind], total, kind))
         plans[name] = plan_from_kept(student.granularity, kept, student.exact, student.stand_in)
     return plans
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from privit.artifact import Preprocessing
 from privit.config import TrainConfig
 from privit.data.datasets import Split, resized
 from privit.data.images import normalise
 from privit.errors import RequestError
+from privit.train.loop.losses import correct
 
 
 class Images:
@@ -46,6 +47,32 @@ class Share:
 
     rank: int = 0
     processes: int = 1
+
+
+EVALUATION_BATCH = 256
+
+
+@torch.no_grad()
+def predicted(
+    model: nn.Module, images: Images, device: torch.device | str, share: Share | None = None
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Batch by batch of one process's share: which images, and the model's logits of them, on the CPU."""
+    share = share or Share()
+    model.eval()
+    step = EVALUATION_BATCH * share.processes
+    for start in range(EVALUATION_BATCH * share.rank, len(images), step):
+        part = np.arange(start, min(start + EVALUATION_BATCH, len(images)))
+        yield part, model(to_tensor(images.take(part), device)).float().cpu()
+
+
+def count_correct(
+    model: nn.Module, images: Images, device: torch.device | str, share: Share | None = None
+) -> Tensor:
+    """How many images of one process's share are classified rightly."""
+    hits = torch.zeros((), dtype=torch.int64)
+    for part, logits in predicted(model, images, device, share):
+        hits += correct(logits, torch.from_numpy(images.labels[part]))
+    return hits
 
 
 @dataclass(frozen=True)

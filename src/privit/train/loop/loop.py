@@ -7,7 +7,6 @@ batches, gradients, several processes (through accelerate), metrics, checkpoints
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from privit.artifact import weights_hash
 from privit.config import TrainConfig
 from privit.errors import TrainingDiverged, WorkError
 from privit.runs import Run
@@ -29,19 +29,19 @@ from privit.train.loop.batches import (
     Images,
     Share,
     batch_size,
+    count_correct,
     global_batches,
     parts_of,
+    predicted,
     read_ahead,
     to_tensor,
 )
 from privit.train.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from privit.train.loop.losses import classification, correct, distillation
+from privit.train.loop.losses import classification, distillation
 from privit.train.loop.optimize import make_optimizer, read_moments, set_learning_rate, write_moments
 from privit.train.loop.progress import Report
 from privit.train.loop.schedule import learning_rate_factor
 from privit.train.student.vit import Student
-
-EVALUATION_BATCH = 256
 
 
 @dataclass
@@ -264,10 +264,10 @@ class Loop:
     def _check_ranks_agree(self, record: dict[str, Any]) -> None:
         if self.share.processes == 1:
             return
-        digest = hashlib.sha256(self.stage.student.plan().hash().encode())
-        for name, parameter in self.stage.student.named_parameters():
-            digest.update(name.encode() + parameter.detach().cpu().numpy().tobytes())
-        mine = torch.tensor(list(digest.digest()), device=self.accelerator.device)
+        student = self.stage.student
+        now = {name: parameter.detach().cpu().numpy() for name, parameter in student.named_parameters()}
+        digest = bytes.fromhex(weights_hash(now, student.plan().hash()))
+        mine = torch.tensor(list(digest), device=self.accelerator.device)
         everyone = self.accelerator.gather(mine).view(self.share.processes, -1)
         record["ranks"] = ["".join(f"{byte:02x}" for byte in row) for row in everyone.tolist()]
         if len(set(record["ranks"])) > 1:
@@ -281,26 +281,13 @@ class Loop:
 
     def predict(self, model: Student, images: Images) -> Tensor:
         """Logits of every image, on the CPU."""
-        model.eval()
-        chunks = []
-        with torch.no_grad():
-            for start in range(0, len(images), EVALUATION_BATCH):
-                part = np.arange(start, min(start + EVALUATION_BATCH, len(images)))
-                chunks.append(model(to_tensor(images.take(part), self.accelerator.device)).float().cpu())
-        return torch.cat(chunks)
+        return torch.cat([logits for _, logits in predicted(model, images, self.accelerator.device)])
 
     def accuracy(self, model: Student, images: Images) -> float:
         """The share of images that are classified rightly; the processes share the work."""
-        model.eval()
-        hits = torch.zeros((), dtype=torch.int64)
-        step = EVALUATION_BATCH * self.share.processes
-        with torch.no_grad():
-            for start in range(EVALUATION_BATCH * self.share.rank, len(images), step):
-                part = np.arange(start, min(start + EVALUATION_BATCH, len(images)))
-                logits = model(to_tensor(images.take(part), self.accelerator.device)).float().cpu()
-                hits += correct(logits, torch.from_numpy(images.labels[part]))
-        total = self.accelerator.reduce(hits.to(self.accelerator.device), reduction="sum")
-        return float(total) / len(images)
+        device = self.accelerator.device
+        hits = count_correct(model, images, device, self.share).to(device)
+        return float(self.accelerator.reduce(hits, reduction="sum")) / len(images)
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:

@@ -12,27 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privit.errors import BudgetError
 from privit.operators import BY_ID, Operator, operator
 from privit.spec import GeluVariant, Shape
 from privit.train.student.activations import FUNCTIONS
 from privit.train.student.autograd import Branch, MixGeluIdentity, MixRecomputed, MixSoftmaxSquared, Reorder
-
-
-def rank_plan(switch_values: list[np.ndarray], budget: int) -> list[np.ndarray]:
-    """Which sites a budget keeps, as one boolean array per layer: the `budget` largest switches."""
-    values = np.concatenate([np.asarray(layer, dtype=np.float64).ravel() for layer in switch_values])
-    if not 0 <= budget <= values.size:
-        raise BudgetError(
-            f"budget is {budget}, but the model has {values.size} sites", f"give 0 to {values.size}"
-        )
-    # A stable sort makes the plan the same on every machine, ties included.
-    order = np.argsort(-values, kind="stable")
-    kept = np.zeros(values.size, dtype=bool)
-    kept[order[:budget]] = True
-    ends = np.cumsum([np.size(layer) for layer in switch_values])[:-1]
-    parts = np.split(kept, ends)
-    return [part.reshape(np.shape(layer)) for part, layer in zip(parts, switch_values, strict=True)]
 
 
 class Sites(nn.Module):
