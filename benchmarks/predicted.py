@@ -75,7 +75,7 @@ def ranges_of(spec: Spec, kind: str) -> dict[str, float]:
 
 def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
     """Bytes, rounds and seconds of a query, counted in the simulator."""
-    from privit.serve.engine.compile import client_values, compile_program, program_of, server_values
+    from privit.serve.compile.compile import client_values, compile_program, program_of, server_values
     from privit.serve.engine.protocols import protocol
     from privit.serve.engine.simulator import Simulator
     from privit.serve.measure.bench import random_image, random_weights

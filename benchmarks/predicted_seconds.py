@@ -33,7 +33,7 @@ PLANS = ("digits/searched", "digits/mixed", "small32/dense-rewritten", "deit-tin
 def measured(protocol: str, name: str, networks: Sequence[str]) -> dict[str, Any]:
     """The seconds of every query over each network, and how busy the machine was before."""
     from privit.serve.measure.bench import random_weights
-    from privit.serve.measure.measure import measure_queries
+    from privit.serve.measure.sessions import measure_queries
 
     model, kind = name.split("/")
     spec = models(protocol)[model]

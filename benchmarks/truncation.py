@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from privit.program.ranges import FRACTION_BITS, RING_BITS
-from privit.serve.engine.compile import Input, program_of
+from privit.serve.compile.compile import Input, program_of
 from privit.serve.engine.protocols import PROTOCOLS
 from privit.serve.engine.simulator import Simulator
 

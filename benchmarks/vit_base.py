@@ -76,7 +76,7 @@ def cost_part(folder: Path) -> None:
 
 def compile_part(folder: Path) -> None:
     """The program that both parties run."""
-    from privit.serve.engine.costly import describe_program
+    from privit.serve.compile.costly import describe_program
 
     describe_program(folder)
 

@@ -11,8 +11,8 @@ from privit.operators import TABLE
 from privit.plan import Plan, plan_from_ids
 from privit.program.operation import Operation
 from privit.program.ranges import score_keys, variance_keys
-from privit.serve.engine.compile import compile_program
-from privit.serve.engine.listing import program_operations
+from privit.serve.compile.compile import compile_program
+from privit.serve.compile.listing import program_operations
 from privit.spec import Block, Granularity, Spec, sites, vit_spec
 
 SPEC = vit_spec(8, 4, 16, 2, 2, classes=3, channels=1)

@@ -80,8 +80,8 @@ from privit.operators import operator
 from privit.plan import plan_from_ids
 from privit.program.graph import Graph
 from privit.program.operations import operations
-from privit.serve.engine.compile import compile_program
-from privit.serve.engine.listing import program_operations
+from privit.serve.compile.compile import compile_program
+from privit.serve.compile.listing import program_operations
 from privit.serve.engine.protocols import protocol
 from privit.serve.measure.evaluate import evaluate, plain_logits
 from privit.spec import Granularity

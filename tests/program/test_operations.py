@@ -14,8 +14,8 @@ from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
-from privit.serve.engine.compile import program_of
-from privit.serve.engine.listing import program_operations
+from privit.serve.compile.compile import program_of
+from privit.serve.compile.listing import program_operations
 from privit.serve.model.as_written import written_inputs, written_parts
 from privit.spec import Granularity
 

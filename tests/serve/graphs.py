@@ -11,7 +11,7 @@ from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
-from privit.serve.engine.compile import Program, client_values, compile_program, server_values
+from privit.serve.compile.compile import Program, client_values, compile_program, server_values
 from privit.serve.engine.profile import Counts
 from privit.serve.engine.protocols import Protocol, protocol
 from privit.serve.engine.simulator import Simulator

@@ -83,7 +83,7 @@ def measured_budgets(run: Path) -> dict[str, Any]:
 def measured(artifact: Path, price: Mapping[str, Any] | None) -> dict[str, Any]:
     """What an artifact's program costs when it is run, under keys that say so."""
     from privit.serve.measure.bench import bench
-    from privit.serve.measure.measure import measure_queries
+    from privit.serve.measure.sessions import measure_queries
 
     asked = Price(**price) if price else Price()
     found = bench(artifact, protocol=asked.protocol)

@@ -98,7 +98,7 @@ def compile(
         synthetic: A plan without training.
         json: Print one JSON object.
     """
-    from privit.serve.engine.costly import describe_program
+    from privit.serve.compile.costly import describe_program
 
     result = describe_program(read_artifact(artifact, synthetic))
     if json:

@@ -21,7 +21,7 @@ from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, plan_from_kept, uniform_plan
 from privit.program.operation import Operation
-from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.measure.bench import random_image, random_weights
 from privit.spec import Granularity, sites

@@ -7,7 +7,7 @@ import pytest
 from graphs import SEMI2K, clear, image_of, mixed_plan, public_of, simulate, small_spec, weights_of
 
 from privit.errors import WorkError
-from privit.serve.engine.compile import Input, client_values, compile_program, program_of, server_values
+from privit.serve.compile.compile import Input, client_values, compile_program, program_of, server_values
 from privit.serve.engine.protocols import Protocol, protocol
 from privit.serve.engine.simulator import Simulator
 

@@ -10,7 +10,7 @@ from graphs import SEMI2K, image_of, mixed_plan, outcome, public_of, small_spec,
 from privit.artifact import Artifact
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, uniform_plan
-from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.bench import GRAPHS, bench, measure, with_random_ranges

@@ -6,7 +6,7 @@ from graphs import clear, image_of, mixed_plan, public_of, small_spec, weights_o
 
 from privit.errors import RequestError
 from privit.program.ranges import score_range, variance_range
-from privit.serve.engine.compile import client_values, server_values
+from privit.serve.compile.compile import client_values, server_values
 from privit.serve.model.forward import cut_patches
 
 

@@ -12,7 +12,7 @@ from privit.plan import Plan, plan_from_ids, uniform_plan
 from privit.program.choices import Rewrites
 from privit.program.forms import GELU_MAX_ERROR
 from privit.program.graph import Graph
-from privit.serve.engine.compile import client_values, server_values
+from privit.serve.compile.compile import client_values, server_values
 from privit.serve.model.forward import forward
 from privit.spec import KINDS, Granularity, Spec, sites
 from privit.train.student.vit import Student

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from privit.artifact import Public
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.program.choices import Rewrites, merging_pays, product_bytes
-from privit.serve.engine.compile import Input, program_of
+from privit.serve.compile.compile import Input, program_of
 from privit.serve.engine.simulator import Simulator
 from privit.serve.model.rows import by_groups, gather_rows, take_rows
 

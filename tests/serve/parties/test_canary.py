@@ -18,7 +18,7 @@ from spu import libspu
 from privit.data.images import preprocess
 from privit.errors import ConnectionFailed
 from privit.program.ranges import FRACTION_BITS
-from privit.serve.engine.compile import client_values, server_values
+from privit.serve.compile.compile import client_values, server_values
 from privit.serve.engine.protocols import CLIENT, protocol
 from privit.serve.parties.client import connect
 

@@ -15,7 +15,7 @@ import pytest
 from serving import TOLERANCE, Served, digit_like, expected_logits
 
 from privit.errors import ConnectionFailed, PrivitError, RequestError
-from privit.serve.engine.compile import client_values, compile_program, server_values
+from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.parties.client import Client, _health, connect, health

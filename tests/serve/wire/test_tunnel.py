@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from privit.cost.network import Network
 from privit.errors import ConnectionFailed
-from privit.serve.measure.measure import measure_session
+from privit.serve.measure.sessions import measure_session
 from privit.serve.wire.frames import (
     CONTROL_LIMIT,
     HEADER,

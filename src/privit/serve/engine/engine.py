@@ -12,7 +12,7 @@ from spu import libspu
 
 from privit.artifact import load_artifact
 from privit.errors import RequestError
-from privit.serve.engine.compile import client_values, compile_program, compiler_options_text, server_values
+from privit.serve.compile.compile import client_values, compile_program, compiler_options_text, server_values
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.protocols import CLIENT, HELPER, SERVER, protocol
 from privit.serve.engine.shares import TravellingShare, blank_input, keep_input, split_input

@@ -13,7 +13,7 @@ import spu
 from spu import libspu
 
 from privit.errors import WorkError
-from privit.serve.engine.compile import Input
+from privit.serve.compile.compile import Input
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.profile import Counts, read_all_parties, read_two_party
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol

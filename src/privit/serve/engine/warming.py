@@ -8,7 +8,7 @@ from functools import cache
 import jax.numpy as jnp
 from jax import Array
 
-from privit.serve.engine.compile import Input, Program, program_of
+from privit.serve.compile.compile import Input, Program, program_of
 
 SIDE = 24
 """Of the square matrices: their product has to be packed, which needs keys that a smaller one does not."""

@@ -19,8 +19,7 @@ from privit.plan import Plan, all_weight_shapes, uniform_plan
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.ranges import RangeRecorder
-from privit.serve.engine import protocols
-from privit.serve.engine.compile import (
+from privit.serve.compile.compile import (
     OUTPUT,
     Function,
     Input,
@@ -30,6 +29,7 @@ from privit.serve.engine.compile import (
     graph_parts,
     server_values,
 )
+from privit.serve.engine import protocols
 from privit.serve.engine.profile import Counts
 from privit.serve.engine.protocols import Protocol
 from privit.serve.engine.simulator import Simulator
@@ -232,7 +232,7 @@ def _over_network(
     public: Public, plan: Plan, weights: Values, protocol: Protocol, network: str, pixels: np.ndarray
 ) -> dict[str, Any]:
     # Only this path needs the tunnel and its processes.
-    from privit.serve.measure.measure import measure_session
+    from privit.serve.measure.sessions import measure_session
 
     with tempfile.TemporaryDirectory(prefix="privit-bench-") as folder:
         save_artifact(Path(folder), public, plan, dict(weights))

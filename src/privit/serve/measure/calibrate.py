@@ -20,9 +20,9 @@ from privit.errors import RequestError
 from privit.serve.engine.protocols import Protocol, protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.ciphertexts import REFILL, fit_ciphertexts, measure_refill
-from privit.serve.measure.fitting import fit_seconds
 from privit.serve.measure.link import measure_link
 from privit.serve.measure.probes import PROBES, WITH_COMPARISON, Sample, probe, typical
+from privit.serve.measure.seconds import fit_seconds
 
 Clock = Literal["wall", "processor"]
 Samples = dict[str, list[Sample]]

@@ -12,8 +12,8 @@ from privit.cost.spu.cheetah import CLIENT, PARALLEL_ABOVE, SERVER
 from privit.cost.spu.shapes import matmul_tiles
 from privit.cost.spu.table import Entry, fit, fit_error
 from privit.serve.engine.simulator import Simulator
-from privit.serve.measure.fitting import fit_seconds
 from privit.serve.measure.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
+from privit.serve.measure.seconds import fit_seconds
 
 PARALLEL_STREAMS = 2
 PRODUCT_CIPHERTEXTS = 4

@@ -13,8 +13,8 @@ from privit.data.datasets import Split, load_data
 from privit.data.images import preprocess
 from privit.errors import RequestError
 from privit.program.graph import Graph
+from privit.serve.compile.compile import PATCHES, Program, client_values, compile_program, server_values
 from privit.serve.engine import protocols
-from privit.serve.engine.compile import PATCHES, Program, client_values, compile_program, server_values
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.record import (
     Progress,

@@ -17,8 +17,8 @@ from privit.cost.spu.table import Cost, Table, fit_error
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
 from privit.serve.measure.bench import random_image, random_weights
-from privit.serve.measure.fitting import fit_seconds
-from privit.serve.measure.measure import measure_queries
+from privit.serve.measure.seconds import fit_seconds
+from privit.serve.measure.sessions import measure_queries
 from privit.spec import KINDS, Granularity, Spec, sites, vit_spec
 
 DELAYS_MS = (20.0, 60.0)

@@ -11,7 +11,7 @@ from privit.artifact import Artifact, load_artifact
 from privit.data.datasets import Split, load_data
 from privit.data.images import preprocess
 from privit.program.graph import Graph
-from privit.serve.engine.compile import client_values, server_values
+from privit.serve.compile.compile import client_values, server_values
 from privit.serve.engine.protocols import require_private
 from privit.serve.measure.record import (
     Progress,

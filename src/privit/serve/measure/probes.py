@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from privit.serve.engine.compile import Input, Program, program_of
+from privit.serve.compile.compile import Input, Program, program_of
 from privit.serve.engine.simulator import Simulator
 
 Values = Mapping[str, Array]

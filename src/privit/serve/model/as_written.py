@@ -16,7 +16,7 @@ from jax import Array, lax
 
 from privit.errors import RequestError
 from privit.plan import EXACT, Plan
-from privit.serve.engine.compile import CARRIED, PATCHES, Function, Input
+from privit.serve.compile.compile import CARRIED, PATCHES, Function, Input
 from privit.spec import Spec, weight_shapes
 
 Values = Mapping[str, Array]

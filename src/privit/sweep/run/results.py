@@ -22,7 +22,7 @@ SPU_FIGURES = ("sent_bytes", "rounds", "seconds", "compute_seconds", "refill_byt
 
 def result_of_run(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The result of one run; with `export`, its artifact is written beside result.json."""
-    from privit.train.outcome import class_accuracy
+    from privit.train.class_accuracy import class_accuracy
     from privit.train.search import cut_folder
     from privit.train.stages import read_model
 

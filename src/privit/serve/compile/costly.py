@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from privit.artifact import Artifact, load_artifact
-from privit.serve.engine.compile import CARRIED, Program, compile_program
-from privit.serve.engine.listing import program_operations
+from privit.serve.compile.compile import CARRIED, Program, compile_program
+from privit.serve.compile.listing import program_operations
 
 
 def describe_program(artifact: Artifact | Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from graphs import mixed_plan, public_of, small_spec, weights_of, with_ranges
 
 from privit.plan import plan_from_ids, uniform_plan
-from privit.serve.engine.compile import compile_program, compiler_options_text, server_values
+from privit.serve.compile.compile import compile_program, compiler_options_text, server_values
 from privit.spec import Granularity
 
 NONLINEAR = [
@@ -76,7 +76,7 @@ def test_the_program_is_the_same_in_another_process_with_another_hash_seed() -> 
     spec = small_spec()
     ours = compile_program(public_of(spec), mixed_plan(spec)).code_hash
     text = (
-        "from graphs import *; from privit.serve.engine.compile import compile_program; s = small_spec(); "
+        "from graphs import *; from privit.serve.compile.compile import compile_program; s = small_spec(); "
         "print(compile_program(public_of(s), mixed_plan(s)).code_hash)"
     )
     environment = os.environ | {"PYTHONHASHSEED": "4711", "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -8,7 +8,7 @@ from graphs import mixed_plan, public_of, small_spec, weights_of
 
 from privit.artifact import Artifact, save_artifact
 from privit.plan import uniform_plan
-from privit.serve.engine.costly import describe_program
+from privit.serve.compile.costly import describe_program
 from privit.serve.engine.engine import Engine
 
 
