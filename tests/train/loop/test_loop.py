@@ -47,6 +47,19 @@ def test_accumulated_gradients_give_the_losses_of_whole_batches(tmp_path: Path) 
     assert whole == pytest.approx(parts, abs=1e-4)
 
 
+def test_mixed_precision_trains_and_keeps_its_weights_in_single_precision(tmp_path: Path) -> None:
+    config = replace(TEACHER, epochs=1, train_limit=64, log_steps=True)
+    train_teacher(MODEL, "digits", tmp_path / "single", config)
+    train_teacher(MODEL, "digits", tmp_path / "mixed", replace(config, mixed_precision="bf16"))
+    single, mixed = (load_run(tmp_path / n).metrics()[0]["step_losses"] for n in ("single", "mixed"))
+    # bf16 has 8 bits: close to single precision, and not the same.
+    assert mixed == pytest.approx(single, rel=0.05)
+    assert mixed != single
+    weights = read_arrays(tmp_path / "mixed" / "weights.safetensors")
+    assert {str(value.dtype) for value in weights.values()} == {"float32"}
+    assert all(np.isfinite(value).all() for value in weights.values())
+
+
 def test_images_made_on_demand_by_workers_train_the_same_weights(tmp_path: Path) -> None:
     config = replace(TEACHER, epochs=1)
     train_teacher(MODEL, "digits", tmp_path / "kept", config)
