@@ -9,7 +9,8 @@ PrivitError                  something to tell the user; no traceback is shown
 │   └── HandshakeError       server and client do not describe the same program
 └── WorkError                the request was fine, the work failed (exit 1)
     ├── TrainingDiverged     the loss became NaN or infinite
-    └── ConnectionFailed     the other party went away or never answered
+    ├── ConnectionFailed     the other party went away or never answered
+    └── OutsideRanges        an answer that cannot be right: the image left the model's ranges (exit 3)
 """
 
 from __future__ import annotations
@@ -73,6 +74,12 @@ class TrainingDiverged(WorkError):
 
 class ConnectionFailed(WorkError):
     """The other party went away, refused or did not answer in time."""
+
+
+class OutsideRanges(WorkError):
+    """An answer that cannot be right, because values left the ranges that the export measured."""
+
+    exit_code = 3
 
 
 def config_error(problems: list[str]) -> RequestError:

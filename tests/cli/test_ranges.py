@@ -97,6 +97,5 @@ def test_the_papers_plan_on_the_generic_functions_is_priced_as_docs_engine_measu
     assert (round(sent / 1e6, 1), rounds) == (219.3, 2637)
 
 
-@pytest.mark.xfail(strict=True, reason="cost/spu/short_forms.exp_squarings is one too long in some layers")
 def test_the_papers_plan_with_its_ranges_is_priced_to_the_byte_as_bench_measures_it(capsys):
     assert predicted(capsys, "--ranges", PAPER_PLAN_RANGES) == (201_735_582, 1356)

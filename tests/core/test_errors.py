@@ -21,9 +21,13 @@ def test_without_a_hint_only_the_message_is_shown() -> None:
     assert str(WorkError("the disk is full")) == "the disk is full"
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind is not errors.OutsideRanges])
 def test_wrong_requests_exit_with_2_and_failed_work_with_1(kind: type[PrivitError]) -> None:
     assert kind.exit_code == (2 if issubclass(kind, RequestError) else 1)
+
+
+def test_an_answer_that_cannot_be_right_has_an_exit_code_of_its_own() -> None:
+    assert errors.OutsideRanges.exit_code == 3
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privit.program.forms import EXP_TOLERANCE, short_exp
-from privit.program.ranges import MOST_SCORES, score_range
+from privit.program.ranges import MOST_SCORES, believable, score_range
 
 SMALL = (0.0, 1e-300, 1e-30, 1e-9, 1e-4, 1e-3, 0.02, 1.0, 10.0)
 
@@ -32,3 +32,14 @@ def test_every_score_range_has_a_short_exp_within_tolerance(drop: float, peak: f
 @pytest.mark.parametrize(("drop", "peak"), [(201.0, 1.0), (1.0, 21.0), (700.0, 0.0), (1e30, 1e30)])
 def test_scores_too_far_apart_run_the_engines_softmax(drop: float, peak: float) -> None:
     assert score_range(scores(drop, peak), 0) is None
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e8])
+def test_logits_that_no_model_of_the_range_gives_are_not_believed(wrong: float) -> None:
+    assert believable({"logits": 7.3}, np.array([0.1, -20.0, 3.0]))
+    assert not believable({"logits": 7.3}, np.array([0.1, wrong, 3.0]))
+
+
+def test_without_a_range_every_finite_answer_is_believed() -> None:
+    assert believable({}, np.array([1e8]))
+    assert not believable({}, np.array([np.nan]))

@@ -40,6 +40,18 @@ MOST_SCORES = (200.0, 20.0)
 A mean exponential of at most 8 over a million tokens has a peak below 16."""
 
 
+LOGITS = "logits"
+"""The key of the largest absolute logit that the export saw."""
+LOGIT_MARGIN = 4.0
+"""How much larger a logit may be on an unseen image; beyond, values have wrapped or a short form diverged."""
+
+
+def believable(ranges: Mapping[str, float], logits: np.ndarray) -> bool:
+    """Whether a model with these ranges can have given these logits; any finite ones if nothing is known."""
+    limit = LOGIT_MARGIN * ranges.get(LOGITS, np.inf)
+    return bool(np.isfinite(logits).all() and np.abs(logits).max() <= limit)
+
+
 class VarianceKeys(NamedTuple):
     """Under what the variance of a LayerNorm's input is kept."""
 

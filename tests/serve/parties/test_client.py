@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from serving import Served, digit_like, make_artifact
 
-from privit.errors import ArtifactError, ConnectionFailed, HandshakeError, RequestError
+from privit.errors import ArtifactError, ConnectionFailed, HandshakeError, OutsideRanges, RequestError
 from privit.plan import uniform_plan
 from privit.serve.parties.client import Client, connect, health
 from privit.serve.wire.addresses import parse_address
@@ -101,3 +102,15 @@ def test_an_image_of_the_wrong_kind_leaves_the_session_usable(client: Client, tm
     one, other = client.predict_many([tmp_path / "digit.png", digit_like(5)[:, :, None]])
     assert one.class_name == other.class_name
     np.testing.assert_allclose(one.logits, other.logits, atol=1e-3)
+
+
+def test_an_answer_far_beyond_the_public_range_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = max(abs(value) for value in client.predict(digit_like(3)).logits)
+    monkeypatch.setattr(client, "public", replace(client.public, ranges={"logits": largest / 3.9}))
+    client.predict(digit_like(3))
+    monkeypatch.setattr(client, "public", replace(client.public, ranges={"logits": largest / 4.2}))
+    with pytest.raises(OutsideRanges, match="not one that this model can give") as error:
+        client.predict(digit_like(3))
+    assert error.value.exit_code == 3

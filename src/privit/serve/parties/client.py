@@ -22,7 +22,8 @@ import numpy as np
 from privit.artifact import Public, load_artifact
 from privit.cost.network import Network
 from privit.data.images import Picture, preprocess
-from privit.errors import ConnectionFailed, PrivitError
+from privit.errors import ConnectionFailed, OutsideRanges, PrivitError
+from privit.program.ranges import believable
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import join_helper
@@ -146,9 +147,19 @@ class Client:
         return self._protocol.private
 
     def predict(self, image: Picture) -> Prediction:
-        """Class and probabilities of one image: a file or its bytes, a Pillow image or 8-bit (H, W[, C])."""
+        """Class and probabilities of one image: a file or its bytes, a Pillow image or 8-bit (H, W[, C]).
+
+        An answer that this model cannot have given, as far as its public ranges say, is refused.
+        """
         pixels = preprocess(image, self.public.preprocessing)
         logits, cost = self._call(self._query(pixels))
+        if not believable(self.public.ranges, logits):
+            raise OutsideRanges(
+                "the answer is not one that this model can give: the image took values inside it beyond the "
+                "ranges that its export measured, and fixed-point numbers have overflowed",
+                "ask with images like those that the model was made for; if this one is, ask its owner to "
+                "export the model again with more images",
+            )
         names = self.public.class_names
         shifted = np.exp(logits - logits.max())
         probabilities = shifted / shifted.sum()
