@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -65,8 +66,8 @@ class Spec:
         if not self.blocks:
             problems.append("the model has no blocks")
         problems += _not_among_choices(self)
-        if not 0 < self.norm_eps < 1:
-            problems.append(f"norm_eps is {self.norm_eps}, but a small number above 0 was expected")
+        if not 0 < self.norm_eps < math.inf:
+            problems.append(f"norm_eps is {self.norm_eps}, but a number above 0 was expected")
         if problems:
             raise RequestError(
                 "; ".join(problems),

@@ -91,8 +91,6 @@ def compile(
 ) -> None:
     """The program that both parties run: its hash, and its costly operations per layer.
 
-    It is the same on every protocol.
-
     Args:
         artifact: The artifact's folder, or its client part; or give --model for a synthetic plan.
         synthetic: A plan without training.
