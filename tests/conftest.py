@@ -20,11 +20,35 @@ from privit.spec import Spec, vit_spec
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+SLOW = (
+    "cli/test_budgeting.py",
+    "cli/test_ranges.py",
+    "cli/test_verbs.py",
+    "program/test_adding_an_operator.py",
+    "program/test_operations.py",
+    "serve/compile",
+    "serve/engine/test_simulator.py",
+    "serve/measure",
+    "serve/model/test_rewrites.py",
+    "serve/parties",
+    "sweep/recipe/test_cost_budgets.py",
+    "sweep/run",
+    "train/baselines",
+    "train/descent",
+    "train/loop",
+    "train/test_search.py",
+)
+"""What takes longest, and `make quick` leaves: servers and clients, compiling, sweeps, resumed trainings."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With two workers one has all tests of serving: they share a server, and run two parties themselves."""
+    tests = Path(__file__).parent
     for item in items:
-        if (Path(__file__).parent / "serve") in item.path.parents:
+        if tests / "serve" in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("serve"))
+        if any(tests / name in (item.path, *item.path.parents) for name in SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
