@@ -38,6 +38,7 @@ from privit.train.loop.batches import (
 )
 from privit.train.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from privit.train.loop.losses import classification, distillation
+from privit.train.loop.processor import check_bfloat16
 from privit.train.loop.optimize import make_optimizer, read_moments, set_learning_rate, write_moments
 from privit.train.loop.progress import Report
 from privit.train.loop.schedule import learning_rate_factor
@@ -295,4 +296,7 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     AcceleratorState._reset_state(reset_partial_state=False)
     torch.manual_seed(config.seed)
     # Said outright, or the processes of a machine without GPUs would start as strangers to each other.
-    return Accelerator(cpu=not torch.accelerator.is_available(), mixed_precision=config.mixed_precision)
+    cpu = not torch.accelerator.is_available()
+    if cpu and config.mixed_precision == "bf16":
+        check_bfloat16()
+    return Accelerator(cpu=cpu, mixed_precision=config.mixed_precision)
