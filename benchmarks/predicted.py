@@ -82,7 +82,8 @@ def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
     from privit.serve.model.as_written import written_inputs, written_parts
 
     plan, found = plan_of(spec, kind), protocol(protocol_name)
-    preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
+    half = (0.5,) * spec.channels
+    preprocessing = Preprocessing(spec.image_size, spec.channels, half, half)
     names = tuple(str(i) for i in range(spec.classes))
     public = Public(spec, preprocessing, names, ranges_of(spec, kind))
     weights = random_weights(public, plan, seed=0)

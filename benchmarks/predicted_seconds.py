@@ -39,7 +39,8 @@ def measured(protocol: str, name: str, networks: Sequence[str]) -> dict[str, Any
     spec = models(protocol)[model]
     plan, ranges = plan_of(spec, kind), ranges_of(spec, kind)
     names = tuple(str(i) for i in range(spec.classes))
-    public = Public(spec, Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,)), names, ranges)
+    half = (0.5,) * spec.channels
+    public = Public(spec, Preprocessing(spec.image_size, spec.channels, half, half), names, ranges)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="privit-seconds-") as folder:
         save_artifact(Path(folder), public, plan, random_weights(public, plan, seed=0))

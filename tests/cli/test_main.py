@@ -117,7 +117,8 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
 
 def test_a_missing_extra_names_the_pip_command():
     # In a process of its own: modules that are imported anew are others than those that later tests hold.
-    script = "import sys; sys.modules['spu'] = None; import privit.cli; sys.exit(privit.cli.main(['serve', 'nowhere']))"
+    start = "import sys; sys.modules['spu'] = None; import privit.cli"
+    script = f"{start}; sys.exit(privit.cli.main(['serve', 'nowhere']))"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "pip install 'privit[serve]'" in ended.stderr

@@ -172,6 +172,11 @@ def test_calibrate_writes_a_table_that_predicts(
     few |= {"VALUES": ((8,), (64,), (256,), (512,)), "REPEATS": 1, "NOTHING_REPEATS": 2}  # type: ignore[dict-item]
     for name, value in few.items():
         monkeypatch.setattr(f"privit.serve.measure.calibrate.{name}", value)
+    from privit.serve.measure import link
+
+    # One model of each number of channels.
+    models = list(link.subjects())
+    monkeypatch.setattr(link, "subjects", lambda: [models[0], models[3]])
     done("calibrate", tmp_path / "table.json", "--quick")
     from privit.cost.spu.table import read_table, shipped_table
 

@@ -103,7 +103,8 @@ def _ranges(spec: Spec) -> dict[str, float]:
 def _measured(subject: Subject, table: Table, delays: list[tuple[Network, int]]) -> dict[str, Any]:
     """One model's query: what its operations take alone, and the least seconds between processes."""
     spec, plan, ranges = subject
-    preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
+    half = (0.5,) * spec.channels
+    preprocessing = Preprocessing(spec.image_size, spec.channels, half, half)
     public = Public(spec, preprocessing, tuple(str(i) for i in range(spec.classes)), ranges)
     weights, pixels = random_weights(public, plan, seed=0), random_image(public, seed=0)
     with tempfile.TemporaryDirectory(prefix="privit-link-") as folder:

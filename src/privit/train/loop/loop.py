@@ -38,8 +38,8 @@ from privit.train.loop.batches import (
 )
 from privit.train.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from privit.train.loop.losses import classification, distillation
-from privit.train.loop.processor import check_bfloat16
 from privit.train.loop.optimize import make_optimizer, read_moments, set_learning_rate, write_moments
+from privit.train.loop.processor import check_bfloat16
 from privit.train.loop.progress import Report
 from privit.train.loop.schedule import learning_rate_factor
 from privit.train.student.vit import Student

@@ -1,7 +1,7 @@
 """Whether this processor runs what it announces.
 
-Some virtual machines announce matrix instructions for bf16 (AMX) and do not run them; a product then ends the process,
-with no exception that could be caught. So it is tried in a process that may end.
+Some virtual machines announce matrix instructions for bf16 (AMX) and do not run them; a product then ends
+the process, with no exception that could be caught. So it is tried in a process that may end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def check_bfloat16() -> None:
     """A `RequestError` if a product in bf16 would end this process."""
     if _code_of_a_trial() < 0:
         raise RequestError(
-            "a product in bf16 ends the process on this machine: its processor announces instructions it does not run",
+            "a product in bf16 ends the process here: the processor announces instructions it does not run",
             f"set {ISA} in the environment, or --set mixed_precision=no",
         )
 
