@@ -102,18 +102,20 @@ def _measured(exact: Student, switched: Student, images: Tensor, batch_size: int
         for layer, sites in enumerate(exact.sites_of(kind)):
             found[kind, layer] = [(group, 0.0) for group in _groups(sites, exact.spec.class_token)]
     for start in range(0, len(images), batch_size):
-        tokens = exact.embed(images[start : start + batch_size])
-        logits = _rest(exact, tokens, 0)
+        stream = Stream(exact.embed(images[start : start + batch_size]))
+        logits = _rest(switched, stream, 0)
         for layer in range(exact.spec.depth):
             block = cast(Block, switched.blocks[layer])
             for kind in KINDS:
                 sites = switched.sites_of(kind)[layer]
                 for g, (group, loss) in enumerate(found[kind, layer]):
                     with _replaced(sites, group):
-                        changed = block(tokens)
-                    moved = _divergence(logits, _rest(exact, changed, layer + 1)) / len(images)
+                        changed = block(stream, plain=False)
+                        # The last LayerNorm's site is the last block's.
+                        found_logits = _rest(switched, changed, layer + 1)
+                    moved = _divergence(logits, found_logits) / len(images)
                     found[kind, layer][g] = (group, loss + moved)
-            tokens = exact.blocks[layer](tokens)
+            stream = block(stream, plain=False)
     return found
 
 
@@ -146,11 +148,12 @@ def _replaced(sites: Sites, group: np.ndarray | None = None) -> Iterator[None]:
         sites.switch.data.fill_(1.0)
 
 
-def _rest(model: Student, tokens: Tensor, layer: int) -> Tensor:
+def _rest(model: Student, stream: Stream, layer: int) -> Tensor:
     """Logits from the tokens that enter a layer."""
+    plain = model.plain_norms
     for block in list(model.blocks)[layer:]:
-        tokens = block(tokens)
-    return model.head(model.pool(tokens))
+        stream = block(stream, plain)
+    return model.head(model.read(stream))
 
 
 def _divergence(expected: Tensor, found: Tensor) -> float:
