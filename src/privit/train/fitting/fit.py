@@ -83,7 +83,7 @@ def fit(
     """
     config = config or FitConfig()
     student = copy.deepcopy(student).eval().requires_grad_(False)
-    teacher = copy.deepcopy(teacher) if teacher is not None else exact_copy(student)
+    teacher = copy.deepcopy(teacher) if teacher is not None else exact_copy(student, pools=False)
     teacher = teacher.eval().requires_grad_(False)
     pixels = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
     fitted = _Fit(student, teacher, pixels, config)
@@ -95,9 +95,9 @@ def fit(
     return student
 
 
-def exact_copy(student: Student) -> Student:
-    """The same weights with the exact operator at every site, and every patch to the end."""
-    spec = without_pools(student.spec)
+def exact_copy(student: Student, pools: bool = True) -> Student:
+    """The same weights with the exact operator at every site; without `pools`, every patch stays to the end."""
+    spec = student.spec if pools else without_pools(student.spec)
     plan = uniform_plan(spec, granularity=student.granularity, **student.exact)
     exact = Student(spec, student.granularity, student.exact)
     exact.set_plan(plan)
