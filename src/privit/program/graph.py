@@ -196,9 +196,13 @@ class Graph:
         return math.sqrt(self.spec.width) / (root.factor if root else 1.0)
 
     def variance_unit(self, norm: str) -> float:
-        """The power of two near a LayerNorm's variances, by which a polynomial of them counts."""
-        found = variance_range(self.ranges, norm)
-        return 2.0 ** round(math.log2(found.low * found.high) / 2) if found else 1.0
+        """In what a polynomial of a LayerNorm's variances counts them: near them, if they are public.
+
+        A sum of squares in this unit is that sum by a power of two, which fixed point holds exactly.
+        """
+        found, width = variance_range(self.ranges, norm), self.spec.width
+        middle = math.sqrt(found.low * found.high) if found else 1.0
+        return 2.0 ** round(math.log2(width * middle)) / width
 
     def scores(self, layer: int) -> ScoreRange | None:
         """The range of the exact rows' scores, if it is public and used."""
