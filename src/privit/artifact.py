@@ -21,7 +21,9 @@ from privit.errors import ArtifactError, RequestError
 from privit.plan import Plan, all_weight_shapes, check_plan, load_plan, save_plan
 from privit.spec import Spec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: LayerNorms in the plan, pools in the spec."""
+READABLE = (1, 2)
 
 PUBLIC_FILES = ("public.json", "plan.safetensors")
 WEIGHTS_FILE = "weights.safetensors"
@@ -101,9 +103,9 @@ class Public:
     def from_json(cls, data: dict[str, Any]) -> Public:
         """The object that `to_json` described; refuses a newer format."""
         version = data.get("format_version")
-        if version != FORMAT_VERSION:
+        if version not in READABLE:
             raise ArtifactError(
-                f"the artifact has format version {version}, but this privit reads version {FORMAT_VERSION}",
+                f"the artifact has format version {version}, but this privit reads versions 1 to {FORMAT_VERSION}",
                 "upgrade privit, or export the artifact again with this version",
             )
         try:
@@ -264,7 +266,7 @@ def _covered(folder: Path) -> list[Path]:
 
 def _check_manifest(folder: Path) -> None:
     manifest = _read_json(folder / MANIFEST_FILE)
-    if manifest.get("format_version") != FORMAT_VERSION:
+    if manifest.get("format_version") not in READABLE:
         Public.from_json(manifest)  # raises with the version and what to do
     hashes = manifest.get("sha256")
     hashes = hashes if isinstance(hashes, dict) else {}

@@ -13,7 +13,7 @@ from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import STAND_IN, UNTOUCHED, operator
 from privit.plan import check_site_budget
-from privit.spec import KINDS, Granularity
+from privit.spec import KINDS, PAPER_KINDS, Granularity
 
 Augmentation = Mapping[str, Any]
 """Settings of train/loop/augment.py by name; empty means that images are used as they are."""
@@ -120,7 +120,12 @@ def cost_name(unit: str, value: Any) -> str:
     return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")
 
 
-FREE = {"quadratic": "affine", "quadratic_attn": "constant_attn", "squared_attn": "uniform_attn"}
+FREE = {
+    "quadratic": "affine",
+    "quadratic_attn": "constant_attn",
+    "squared_attn": "uniform_attn",
+    "linear_norm": "reused_norm",
+}
 """What costs less than a stand-in with a square: the third choice of a search with a cost budget."""
 
 
@@ -130,8 +135,8 @@ def free_choices(stand_in: Mapping[str, str]) -> dict[str, str]:
 
 
 def keep(share: float, name: str = "final") -> Budget:
-    """The same share of every kind."""
-    return Budget(dict.fromkeys(KINDS, share), name)
+    """The same share of GELUs and of softmaxes; every LayerNorm stays."""
+    return Budget(dict.fromkeys(PAPER_KINDS, share), name)
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ class SearchConfig(TrainConfig):
 
     `epochs` is the most that may be spent: then the plan is cut by rank, with a warning.
     Penalties stay as they are for `penalty_warmup_epochs`; `warmup_epochs` is the learning rate's.
+    `kinds` are switched; LayerNorms are among them only if they are named. `tokens` in each block, class token
+    included, pool patches where they fall; none: all stay to the end.
     `price` is the unit of budgets in cost, `free` an operator for each kind that costs less than the
     stand-in: a third choice, which only budgets in cost make use of.
     """
@@ -162,13 +169,18 @@ class SearchConfig(TrainConfig):
     penalty_warmup_epochs: int = 5
     budgets: tuple[Budget, ...] = (Budget({"gelu": 0.1, "softmax": 0.1}),)
     descents: dict[str, Descent] = field(
-        default_factory=lambda: {"gelu": Descent(min_drop=2), "softmax": Descent(min_drop=200)}
+        default_factory=lambda: {
+            "gelu": Descent(min_drop=2),
+            "softmax": Descent(min_drop=200),
+            "norm": Descent(min_drop=1),
+        }
     )
     switch_learning_rate: float = 1e-4
     epsilon: float = 1e-3
     binarize: Literal["rank", "threshold"] = "rank"
     binarize_when: Literal["early", "late"] = "early"
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = PAPER_KINDS
+    tokens: tuple[int, ...] = ()
     granularity: Granularity = field(default_factory=Granularity)
     exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
     stand_in: dict[str, str] = field(default_factory=lambda: dict(STAND_IN))
@@ -234,7 +246,7 @@ def _kind_problems(config: SearchConfig) -> list[str]:
     ]
     if not config.kinds:
         found.append("no kind is switched, so there is nothing to search")
-    for kind in KINDS:
+    for kind in (*PAPER_KINDS, *(kind for kind in config.kinds if kind == "norm")):
         if kind not in config.descents:
             found.append(f"no descent is given for {kind}")
         for role, names in (("exact", config.exact), ("stand-in", config.stand_in)):
@@ -280,7 +292,7 @@ def budgets_problems(budgets: tuple[Budget, ...], price: Price | None) -> list[s
 def _budget_problems(budget: Budget) -> list[str]:
     found = []
     if budget.cost is None:
-        found += [f"budget {budget.name!r} says nothing about {k}" for k in KINDS if k not in budget.sites]
+        found += [f"budget {budget.name!r} says nothing about {k}" for k in PAPER_KINDS if k not in budget.sites]
     elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
         found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
     elif not 0 < budget.cost < math.inf:
@@ -362,6 +374,7 @@ def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:
         "granularity": lambda value: Granularity(**value),
         "price": lambda value: None if value is None else Price(**value),
         "kinds": lambda value: (value,) if isinstance(value, str) else tuple(value),
+        "tokens": tuple,
     }
     values = dict(data)
     for name in makers.keys() & values.keys():

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from privit.errors import RequestError
-from privit.spec import Shape, Spec
+from privit.spec import Granularity, Shape, Spec, sites
 
-Per = Literal["channel", "head"]
-Family = Literal["pointwise", "normalised", "square", "linear", "constant"]
+Per = Literal["channel", "head", "site"]
+Family = Literal["pointwise", "normalised", "square", "linear", "constant", "reused"]
 DEGREES: dict[str, int] = {"square": 2, "linear": 1, "constant": 0}
 """The families of polynomials."""
 
@@ -29,7 +29,9 @@ class Operator:
     """What can stand at a site.
 
     family: `pointwise` is a nonlinear function of each hidden value; `normalised` a positive function of each
-        score over its sum along the row plus `epsilon`; the others are polynomials of that degree.
+        score over its sum along the row plus `epsilon`; the others are polynomials of that degree. At a
+        LayerNorm, `normalised` is 1 / sigma of the token itself, `reused` that of an earlier LayerNorm, and a
+        polynomial is one of the variance.
     exact: costly, and counts against a budget.
     parameters: of a fitted polynomial, highest power first, each with what it has one value per; `initial`
         holds its value before any fit.
@@ -137,6 +139,21 @@ TABLE: tuple[Operator, ...] = (
     Operator(
         24, "constant_attn", "softmax", "constant", "c0", parameters={"c0": "head"}, initial={"c0": 1.0}
     ),
+    # What a LayerNorm multiplies a token of mean zero with; v is the token's variance, r the factor of the
+    # nearest LayerNorm before it that is neither reused nor fixed, times the scalars of the reused ones between.
+    Operator(32, "layer_norm", "norm", "normalised", "1 / sqrt(v + eps)", exact=True),
+    Operator(33, "reused_norm", "norm", "reused", "s r", parameters={"s": "site"}, initial={"s": 1.0}),
+    Operator(
+        34,
+        "linear_norm",
+        "norm",
+        "linear",
+        "a + b v",
+        parameters={"b": "site", "a": "site"},
+        # 1 / sqrt(v) to first order at v = 1.
+        initial={"b": -0.5, "a": 1.5},
+    ),
+    Operator(35, "fixed_norm", "norm", "constant", "s", parameters={"s": "site"}, initial={"s": 1.0}),
 )
 
 BY_ID: dict[int, Operator] = {operator.id: operator for operator in TABLE}
@@ -154,17 +171,21 @@ def operator(name: str, kind: str | None = None) -> Operator:
     return found
 
 
-def parameter_shapes(spec: Spec, layer: int, entry: Operator) -> dict[str, Shape]:
+def parameter_shapes(
+    spec: Spec, layer: int, entry: Operator, granularity: Granularity | None = None
+) -> dict[str, Shape]:
     """Full weight name and shape of each parameter that `entry` owns in one layer."""
     block = spec.blocks[layer]
     sizes = {"channel": (block.mlp_width,), "head": (block.heads,)}
+    if entry.kind == "norm":
+        sizes["site"] = sites(spec, granularity or Granularity())["norm"][layer]
     prefix = f"blocks.{layer}.{entry.kind}.{entry.name}."
     return {prefix + name: sizes[per] for name, per in entry.parameters.items()}
 
 
-UNTOUCHED = {"gelu": "gelu", "softmax": "softmax"}
+UNTOUCHED = {"gelu": "gelu", "softmax": "softmax", "norm": "layer_norm"}
 """What the untouched model has at its sites, by kind."""
-STAND_IN = {"gelu": "identity", "softmax": "squared_attn"}
-"""The paper's stand-ins."""
-FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn"}
+STAND_IN = {"gelu": "identity", "softmax": "squared_attn", "norm": "reused_norm"}
+"""The paper's stand-ins; the paper keeps every LayerNorm."""
+FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn", "norm": "reused_norm"}
 """Stand-ins whose parameters are fitted to the teacher."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,10 @@ from safetensors.numpy import save
 
 from privit.errors import ArtifactError, BudgetError, RequestError
 from privit.operators import BY_ID, STAND_IN, TABLE, UNTOUCHED, Operator, operator, parameter_shapes
-from privit.spec import KINDS, Granularity, Shape, Spec, sites, weight_shapes
+from privit.spec import KINDS, NORM_PLACES, PAPER_KINDS, Granularity, Shape, Spec, sites, weight_shapes
+
+OWN_FACTOR = ("normalised", "linear")
+"""The families whose operators compute a token's own factor at a LayerNorm; later ones may reuse it."""
 
 EXACT = np.zeros(256, dtype=bool)
 EXACT[[o.id for o in TABLE if o.exact]] = True
@@ -31,6 +36,10 @@ class Plan:
         """How many exact sites each layer keeps."""
         return [int(EXACT[ids].sum()) for ids in self.layers[kind]]
 
+    def replaces(self, kind: str) -> bool:
+        """Whether any site of the kind has something else than the untouched model's operator."""
+        return any((ids != operator(UNTOUCHED[kind], kind).id).any() for ids in self.layers[kind])
+
     def total(self, kind: str) -> int:
         """How many sites the model has."""
         return sum(ids.size for ids in self.layers[kind])
@@ -42,25 +51,32 @@ class Plan:
     def kept_gelu_elements(self, spec: Spec) -> int:
         """Exact GELU-kind scalars in the whole model, whatever the granularity."""
         per_site = {
-            "token": lambda b: b.mlp_width,
-            "element": lambda b: 1,
-            "layer": lambda b: b.mlp_width * spec.tokens,
+            "token": lambda b, n: b.mlp_width,
+            "element": lambda b, n: 1,
+            "layer": lambda b, n: b.mlp_width * n,
         }[self.granularity.gelu]
-        return sum(k * per_site(b) for k, b in zip(self.kept("gelu"), spec.blocks, strict=True))
+        kept = zip(self.kept("gelu"), spec.blocks, strict=True)
+        return sum(k * per_site(b, spec.tokens_in(i)) for i, (k, b) in enumerate(kept))
 
     def kept_softmax_rows(self, spec: Spec) -> int:
         """Exact softmax rows in the whole model, whatever the granularity."""
         per_site = {
-            "row": lambda b: 1,
-            "head": lambda b: spec.tokens,
-            "layer": lambda b: spec.tokens * b.heads,
+            "row": lambda b, n: 1,
+            "head": lambda b, n: n,
+            "layer": lambda b, n: n * b.heads,
         }[self.granularity.softmax]
-        return sum(k * per_site(b) for k, b in zip(self.kept("softmax"), spec.blocks, strict=True))
+        kept = zip(self.kept("softmax"), spec.blocks, strict=True)
+        return sum(k * per_site(b, spec.tokens_in(i)) for i, (k, b) in enumerate(kept))
 
     def hash(self) -> str:
-        """sha256 over granularity, shapes and ids; equal plans have equal hashes on every machine."""
-        digest = hashlib.sha256(json.dumps(vars(self.granularity), sort_keys=True).encode())
-        for kind in KINDS:
+        """sha256 over granularity, shapes and ids; equal plans have equal hashes on every machine.
+
+        Where every LayerNorm is exact, it is what it was before LayerNorms were in the plan.
+        """
+        kinds = KINDS if self.replaces("norm") or self.granularity.norm != "layer" else PAPER_KINDS
+        finely = {kind: self.granularity.of(kind) for kind in kinds}
+        digest = hashlib.sha256(json.dumps(finely, sort_keys=True).encode())
+        for kind in kinds:
             for ids in self.layers[kind]:
                 digest.update(f"{kind}{ids.shape}".encode())
                 digest.update(np.ascontiguousarray(ids).tobytes())
@@ -68,31 +84,59 @@ class Plan:
 
 
 def plan_from_ids(granularity: Granularity, layers: dict[str, list[np.ndarray]]) -> Plan:
-    """A plan from arrays of operator ids."""
+    """A plan from arrays of operator ids; without any for LayerNorms, these are exact."""
+    if "norm" not in layers:
+        layers = layers | {"norm": _exact_norms(len(layers["gelu"]))}
     return Plan(granularity, {k: tuple(np.asarray(a, dtype=np.uint8) for a in layers[k]) for k in KINDS})
 
 
+def _exact_norms(depth: int) -> list[np.ndarray]:
+    places = [len(NORM_PLACES) + (layer + 1 == depth) for layer in range(depth)]
+    return [np.full(count, operator(UNTOUCHED["norm"]).id) for count in places]
+
+
 def uniform_plan(
-    spec: Spec, gelu: str = "gelu", softmax: str = "softmax", granularity: Granularity | None = None
+    spec: Spec,
+    gelu: str = "gelu",
+    softmax: str = "softmax",
+    granularity: Granularity | None = None,
+    norm: str = "layer_norm",
 ) -> Plan:
-    """The same operator at every site of a kind; with no names given, the untouched model."""
+    """The same operator at every site of a kind; with no names given, the untouched model.
+
+    Where `norm` reuses what an earlier LayerNorm computed, the first one stays exact.
+    """
     granularity = granularity or Granularity()
-    names = {"gelu": operator(gelu, "gelu"), "softmax": operator(softmax, "softmax")}
+    names = {k: operator(n, k) for k, n in (("gelu", gelu), ("softmax", softmax), ("norm", norm))}
     shapes = sites(spec, granularity)
-    return plan_from_ids(granularity, {k: [np.full(s, names[k].id) for s in shapes[k]] for k in KINDS})
+    layers = {k: [np.full(s, names[k].id) for s in shapes[k]] for k in KINDS}
+    return plan_from_ids(granularity, layers | {"norm": _with_source(layers["norm"])})
+
+
+def _with_source(norms: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The ids with an exact first LayerNorm, if what stands there would have nothing to reuse."""
+    first = np.array(norms[0])
+    first[0] = np.where(first[0] == operator("reused_norm").id, operator(UNTOUCHED["norm"]).id, first[0])
+    return [first, *norms[1:]]
 
 
 def plan_from_kept(
     granularity: Granularity,
-    kept: dict[str, list[np.ndarray]],
+    kept: Mapping[str, list[np.ndarray]],
     exact: dict[str, str] | None = None,
     stand_in: dict[str, str] | None = None,
 ) -> Plan:
-    """A two-operator plan from boolean arrays: `exact` where true, `stand_in` elsewhere."""
+    """A two-operator plan from boolean arrays: `exact` where true, `stand_in` elsewhere.
+
+    Without an array for LayerNorms these are exact, and so is a first one that had nothing to reuse.
+    """
     exact = UNTOUCHED | (exact or {})
     stand_in = STAND_IN | (stand_in or {})
-    ids = {k: (operator(exact[k], k).id, operator(stand_in[k], k).id) for k in KINDS}
-    return plan_from_ids(granularity, {k: [np.where(m, *ids[k]) for m in kept[k]] for k in KINDS})
+    ids = {k: (operator(exact[k], k).id, operator(stand_in[k], k).id) for k in kept}
+    layers = {k: [np.where(m, *ids[k]) for m in kept[k]] for k in kept}
+    if "norm" in layers:
+        layers["norm"] = _with_source(layers["norm"])
+    return plan_from_ids(granularity, layers)
 
 
 def plan_from_counts(
@@ -102,27 +146,44 @@ def plan_from_counts(
     seed: int = 0,
     exact: dict[str, str] | None = None,
     stand_in: dict[str, str] | None = None,
+    norms: list[int] | None = None,
 ) -> Plan:
-    """A synthetic plan from counts per layer: the class token's sites first, the rest drawn by `seed`."""
+    """A synthetic plan from counts per layer: the class token's sites first, the rest drawn by `seed`.
+
+    `norms` counts the exact LayerNorms of each block, norm1 first; the final one is exact.
+    """
     granularity = Granularity()
     shapes = sites(spec, granularity)
     rng = np.random.default_rng(seed)
     kept: dict[str, list[np.ndarray]] = {}
-    for kind, counts in (("gelu", gelu_tokens), ("softmax", softmax_rows)):
+    given = {"gelu": gelu_tokens, "softmax": softmax_rows} | ({} if norms is None else {"norm": norms})
+    for kind, counts in given.items():
         if len(counts) != spec.depth:
             raise BudgetError(
                 f"{len(counts)} {kind} counts given, but the model has {spec.depth} layers",
                 f"give {spec.depth} counts, separated by commas",
             )
-        kept[kind] = [
-            _first_sites(s, n, rng, spec, i, kind)
-            for i, (s, n) in enumerate(zip(shapes[kind], counts, strict=True))
-        ]
+        first = _first_norms if kind == "norm" else partial(_first_sites, rng=rng, spec=spec, kind=kind)
+        kept[kind] = [first(s, n, layer=i) for i, (s, n) in enumerate(zip(shapes[kind], counts, strict=True))]
     return plan_from_kept(granularity, kept, exact, stand_in)
 
 
+def _first_norms(shape: Shape, count: int, layer: int) -> np.ndarray:
+    most = len(NORM_PLACES)
+    if not 0 <= count <= most:
+        raise BudgetError(
+            f"layer {layer} is asked to keep {count} LayerNorms, but a block has {most}", f"give 0 to {most}"
+        )
+    if layer == 0 and count == 0:
+        raise BudgetError(
+            "the first LayerNorm is to be reused, but there is none before it", "keep 1 or 2 in the first block"
+        )
+    place = np.arange(shape[0])
+    return (place < count) | (place >= most)
+
+
 def _first_sites(
-    shape: Shape, count: int, rng: np.random.Generator, spec: Spec, layer: int, kind: str
+    shape: Shape, count: int, layer: int, rng: np.random.Generator, spec: Spec, kind: str
 ) -> np.ndarray:
     size = int(np.prod(shape))
     if not 0 <= count <= size:
@@ -191,6 +252,21 @@ def check_plan(spec: Spec, plan: Plan) -> None:
                 raise ArtifactError(
                     f"the plan has {kind} operator ids {sorted(wrong)}, which this version lacks"
                 )
+    _check_sources(plan)
+
+
+def _check_sources(plan: Plan) -> None:
+    """Refuses a LayerNorm that reuses what none before it has computed, for any class of tokens."""
+    own = [o.id for o in TABLE if o.kind == "norm" and o.family in OWN_FACTOR]
+    ids = np.concatenate([a.reshape(len(a), -1) for a in plan.layers["norm"]])  # (norms, classes of tokens)
+    computed = np.logical_or.accumulate(np.isin(ids, own), axis=0)
+    reused = ids == operator("reused_norm").id
+    if (reused & ~computed).any():
+        place = int(np.argmax((reused & ~computed).any(axis=1)))
+        raise ArtifactError(
+            f"LayerNorm {place} of the plan reuses what an earlier one computed, but none before it computes any",
+            "keep the first LayerNorm exact",
+        )
 
 
 def all_weight_shapes(spec: Spec, plan: Plan) -> dict[str, Shape]:
@@ -199,7 +275,7 @@ def all_weight_shapes(spec: Spec, plan: Plan) -> dict[str, Shape]:
     for layer in range(spec.depth):
         for kind in KINDS:
             for entry in plan.operators(kind, layer):
-                shapes |= parameter_shapes(spec, layer, entry)
+                shapes |= parameter_shapes(spec, layer, entry, plan.granularity)
     return shapes
 
 
@@ -220,7 +296,8 @@ def load_plan(path: Path) -> Plan:
             granularity = Granularity(**json.loads((file.metadata() or {})["granularity"]))
             names = list(file.keys())
             counts = {kind: sum(name.startswith(kind + ".") for name in names) for kind in KINDS}
-            layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS}
+            # A plan that was written before LayerNorms had sites holds none: they are exact.
+            layers = {k: [file.get_tensor(f"{k}.{i}") for i in range(counts[k])] for k in KINDS if counts[k]}
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RequestError) as error:
         said = error.message if isinstance(error, RequestError) else error
         raise ArtifactError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -12,17 +13,25 @@ Pooling = Literal["cls", "mean"]
 GeluVariant = Literal["erf", "tanh"]
 Shape = tuple[int, ...]
 
-KINDS = ("gelu", "softmax")
+KINDS = ("gelu", "softmax", "norm")
 """The kinds of nonlinearity that have sites, in the order in which a block meets them last to first."""
+PAPER_KINDS = ("gelu", "softmax")
+"""The kinds that the paper replaces, and that are searched unless told otherwise."""
+NORM_PLACES = ("norm1", "norm2")
+"""The LayerNorms of a block, in order; the last block's sites also hold the model's final one."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One encoder block; blocks may differ from each other."""
+    """One encoder block; blocks may differ from each other.
+
+    `pool` is to how many patches those before it are mixed by a matrix, class token untouched; 0: they stay.
+    """
 
     heads: int
     mlp_width: int
     layer_scale: bool = False
+    pool: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class Spec:
             problems.append("pooling is by class token, but the model has none")
         if not self.blocks:
             problems.append("the model has no blocks")
+        problems += self._pool_problems()
         problems += _not_among_choices(self)
         if not 0 < self.norm_eps < math.inf:
             problems.append(f"norm_eps is {self.norm_eps}, but a number above 0 was expected")
@@ -74,6 +84,14 @@ class Spec:
                 "the image size must be a multiple of the patch size, and the width of the number of heads",
             )
 
+    def _pool_problems(self) -> list[str]:
+        found, patches = [], self.patches if self.patch_size > 0 else 0
+        for i, block in enumerate(self.blocks):
+            if block.pool and not 0 < block.pool < patches:
+                found.append(f"block {i} pools to {block.pool} patches, but {patches} reach it")
+            patches = block.pool or patches
+        return found
+
     @property
     def patches(self) -> int:
         """How many patches an image is cut into."""
@@ -81,8 +99,23 @@ class Spec:
 
     @property
     def tokens(self) -> int:
-        """Sequence length, class token included."""
+        """Sequence length before any pool, class token included."""
         return self.patches + int(self.class_token)
+
+    def tokens_in(self, layer: int) -> int:
+        """Sequence length inside one block, class token included; `depth` asks for what the head reads."""
+        pools = [block.pool for block in self.blocks[: layer + 1] if block.pool]
+        return (pools[-1] if pools else self.patches) + int(self.class_token)
+
+    def patches_before(self, layer: int) -> int:
+        """How many patches reach one block, before its own pool."""
+        return (self.tokens_in(layer - 1) if layer else self.tokens) - int(self.class_token)
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """The name of every LayerNorm, in the order in which a token meets them."""
+        blocks = (f"blocks.{i}.{place}" for i in range(self.depth) for place in NORM_PLACES)
+        return (*blocks, "norm")
 
     @property
     def patch_values(self) -> int:
@@ -95,8 +128,12 @@ class Spec:
         return len(self.blocks)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data from which `Spec.from_json` makes an equal spec."""
-        return asdict(self)
+        """Plain data from which `Spec.from_json` makes an equal spec; blocks without a pool say nothing of it."""
+        data = asdict(self)
+        data["blocks"] = [
+            {name: value for name, value in block.items() if value or name != "pool"} for block in data["blocks"]
+        ]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Spec:
@@ -106,6 +143,7 @@ class Spec:
             (name, fields[name]) for name in ("image_size", "patch_size", "channels", "width", "classes")
         ]
         whole += [(name, block[name]) for block in fields["blocks"] for name in ("heads", "mlp_width")]
+        whole += [("pool", block["pool"]) for block in fields["blocks"] if "pool" in block]
         if wrong := [
             f"{name} is {value!r}, not a whole number" for name, value in whole if type(value) is not int
         ]:
@@ -129,12 +167,37 @@ def with_image_size(spec: Spec, image_size: int) -> Spec:
     return replace(spec, image_size=image_size)
 
 
+def with_tokens(spec: Spec, tokens: Sequence[int]) -> Spec:
+    """The same model with so many tokens in each block, class token included; the first keeps what it has.
+
+    A block before which the number falls gets a pool.
+    """
+    hint = f"give {spec.depth} numbers that never rise, starting at {spec.tokens}"
+    if len(tokens) != spec.depth:
+        raise RequestError(f"{len(tokens)} token counts given, but the model has {spec.depth} blocks", hint)
+    blocks, before = [], spec.tokens
+    for i, (block, count) in enumerate(zip(spec.blocks, tokens, strict=True)):
+        if count > before:
+            raise RequestError(f"block {i} is to have {count} tokens, but only {before} reach it", hint)
+        if count <= int(spec.class_token):
+            raise RequestError(f"block {i} is to have {count} tokens, which leaves no patch", hint)
+        blocks.append(replace(block, pool=0 if count == before else count - int(spec.class_token)))
+        before = count
+    return replace(spec, blocks=tuple(blocks))
+
+
+def without_pools(spec: Spec) -> Spec:
+    """The same model with every patch to the end."""
+    return replace(spec, blocks=tuple(replace(block, pool=0) for block in spec.blocks))
+
+
 @dataclass(frozen=True)
 class Granularity:
     """How finely each kind is switched."""
 
     gelu: Literal["token", "element", "layer"] = "token"
     softmax: Literal["row", "head", "layer"] = "row"
+    norm: Literal["layer", "class"] = "layer"
 
     def __post_init__(self) -> None:
         if problems := _not_among_choices(self):
@@ -160,13 +223,18 @@ def sites(spec: Spec, granularity: Granularity) -> dict[str, list[Shape]]:
     """For each kind, the shape of the array of sites in each layer.
 
     gelu: token (N,), element (N, mlp_width), layer (). softmax: row (heads, N), head (heads,), layer ().
+    norm: layer (2,) for norm1 and norm2, class (2, 2) for the class token and the patches of each; in the
+    last block the final LayerNorm is a third. N is the number of tokens in that block.
     """
-    tokens = spec.tokens
-    gelu = {"token": lambda b: (tokens,), "element": lambda b: (tokens, b.mlp_width), "layer": lambda b: ()}
-    softmax = {"row": lambda b: (b.heads, tokens), "head": lambda b: (b.heads,), "layer": lambda b: ()}
+    gelu = {"token": lambda b, n: (n,), "element": lambda b, n: (n, b.mlp_width), "layer": lambda b, n: ()}
+    softmax = {"row": lambda b, n: (b.heads, n), "head": lambda b, n: (b.heads,), "layer": lambda b, n: ()}
+    classes = (1 + int(spec.class_token),) if granularity.norm == "class" else ()
+    counted = [(block, spec.tokens_in(i)) for i, block in enumerate(spec.blocks)]
+    places = len(NORM_PLACES)
     return {
-        "gelu": [gelu[granularity.gelu](block) for block in spec.blocks],
-        "softmax": [softmax[granularity.softmax](block) for block in spec.blocks],
+        "gelu": [gelu[granularity.gelu](*each) for each in counted],
+        "softmax": [softmax[granularity.softmax](*each) for each in counted],
+        "norm": [(places + (i + 1 == spec.depth), *classes) for i in range(spec.depth)],
     }
 
 
@@ -183,6 +251,8 @@ def weight_shapes(spec: Spec) -> dict[str, Shape]:
     shapes["position"] = (spec.tokens, width)
     for i, block in enumerate(spec.blocks):
         at = f"blocks.{i}."
+        if block.pool:
+            shapes[at + "pool.weight"] = (block.pool, spec.patches_before(i))
         shapes |= {
             at + "norm1.weight": (width,),
             at + "norm1.bias": (width,),

@@ -21,12 +21,12 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
     if graph.reads_one_row(layer):
         _class_token(graph, layer, heads, inner, note)
         return
-    _project(graph, heads, inner, note)
+    _project(graph, layer, heads, inner, note)
     _by_scores(graph, layer, heads, inner, note)
     for head in heads:
         if head.form == "linear":
             wide = inner + BY_NAME[head.names[0]].fitted
-            note("matmul", wide, spec.tokens, inner)
+            note("matmul", wide, spec.tokens_in(layer), inner)
             note("matmul", rows, wide, inner)
         for entry in (BY_NAME[name] for name in head.names):
             if entry.family == "constant":
@@ -36,17 +36,18 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
 
 def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
     """One query row a head, as in `serve/model/class_token.py`: weights meet one row, not all tokens."""
-    width, tokens = graph.spec.width, graph.spec.tokens
+    width, tokens = graph.spec.width, graph.spec.tokens_in(layer)
     reading = sum(head.form != "constant" for head in heads)
+    scaled = graph.norm(f"blocks.{layer}.norm1").scales
     if reading:
         # Before the first block the class token is the server's own.
-        note("multiply" if layer else "multiply_weight", width)
+        note("multiply" if layer else "multiply_weight", width if scaled else 0)
         note("matmul_weight", 1, width, reading * inner)
         note("matmul_weight", reading, reading * inner, width + 1)
         note("matmul", reading, width, tokens)
-        note("multiply", reading * tokens)
+        note("multiply", reading * tokens if scaled else 0)
         _weights(graph, layer, heads, note)
-        note("multiply", len(heads) * tokens)
+        note("multiply", len(heads) * tokens if scaled else 0)
     elif any(BY_NAME[head.names[0]].fitted for head in heads):
         # What every token is weighted with is the server's own, and so is its sum, which the compiler makes a
         # product with the number of tokens where it can see through the joined heads: up to two.
@@ -72,18 +73,18 @@ def _constant(entry: Operator, head: Head, inner: int, note: Recorder) -> None:
         note("multiply_weight", inner)
 
 
-def _project(graph: Graph, heads: Sequence[Head], inner: int, note: Recorder) -> None:
+def _project(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
     width = graph.spec.width
     reading = sum(head.form != "constant" for head in heads) * inner
     if not reading:
         note("scale_weight", width)
         note("matmul_weight", 1, width, width)
         return
-    note("matmul_weight", graph.spec.tokens, width, 2 * reading + width)
+    note("matmul_weight", graph.spec.tokens_in(layer), width, 2 * reading + width)
 
 
 def _by_scores(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
-    tokens = graph.spec.tokens
+    tokens = graph.spec.tokens_in(layer)
     sizes = [sum(rows.size for rows in head.scored.values()) for head in heads]
     _scaled(graph, layer, heads, inner, note)
     for rows in sizes:
@@ -114,7 +115,7 @@ def _scaled(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: R
 
 
 def _weights(graph: Graph, layer: int, heads: Sequence[Head], note: Recorder) -> None:
-    tokens, scores = graph.spec.tokens, graph.scores(layer)
+    tokens, scores = graph.spec.tokens_in(layer), graph.scores(layer)
     note("square", rows_of(heads, lambda entry: entry.family == "square") * tokens)
     exact = rows_of(heads, lambda entry: entry.name == "softmax")
     if scores and exact:
@@ -136,7 +137,7 @@ def _normalised(graph: Graph, layer: int, heads: Sequence[Head], inner: int, not
     total = rows_of(heads, lambda entry: entry.family == "normalised")
     short = rows_of(heads, lambda entry: entry.name == "softmax") if scores else 0
     if scores and short:
-        sum_reciprocal(graph.spec.tokens, scores).record(note, short)
+        sum_reciprocal(graph.spec.tokens_in(layer), scores).record(note, short)
     note("reciprocal", total - short)
     signed = [head for head in heads if head.quadratic]
     note("multiply_weight", rows_of(signed, lambda entry: entry.family == "normalised"))

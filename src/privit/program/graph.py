@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from privit.artifact import Public
-from privit.operators import BY_NAME
-from privit.plan import Plan
+from privit.operators import BY_NAME, Operator
+from privit.plan import OWN_FACTOR, Plan
 from privit.program.choices import Rewrites, linear_pays, merging_pays
 from privit.program.forms import ShortRoot, score_exp, short_root
 from privit.program.heads import Head, head_of, present
+from privit.program.norms import Norm, norm_of
 from privit.program.ranges import ScoreRange, score_range, variance_range
-from privit.spec import Block, Spec
+from privit.spec import NORM_PLACES, Block, Spec
 
 PASSED = "identity"
 """The operator that does nothing: its tokens may share the hidden layer with others."""
@@ -44,6 +46,12 @@ class MlpGroup:
     def all_tokens(self) -> np.ndarray:
         """The tokens of every operator, one after the other."""
         return np.concatenate(self.tokens)
+
+
+def _reuses_first(entries: list[Operator]) -> bool:
+    """Whether the first of these that reads or computes a factor reads one."""
+    read = (entry.family == "reused" for entry in entries if entry.family in ("reused", *OWN_FACTOR))
+    return next(read, False)
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,12 @@ class Graph:
 
     def query_rows(self, layer: int) -> int:
         """How many tokens leave this block."""
-        return 1 if self.only_class_token(layer) else self.spec.tokens
+        return 1 if self.only_class_token(layer) else self.spec.tokens_in(layer)
 
     def softmax_ids(self, layer: int) -> np.ndarray:
         """Operator ids (heads, rows that leave the block)."""
         ids = self.plan.layers["softmax"][layer]
-        heads, tokens = self.block(layer).heads, self.spec.tokens
+        heads, tokens = self.block(layer).heads, self.spec.tokens_in(layer)
         full = np.broadcast_to(ids[:, None] if ids.ndim == 1 else ids, (heads, tokens))
         return full[:, : self.query_rows(layer)]
 
@@ -91,12 +99,12 @@ class Graph:
 
     def _skips_scores(self, layer: int) -> bool:
         head_width = self.spec.width // self.block(layer).heads
-        pays = linear_pays(self.query_rows(layer), self.spec.tokens, head_width)
+        pays = linear_pays(self.query_rows(layer), self.spec.tokens_in(layer), head_width)
         return self.rewrites.linear_attention and pays and not self.reads_one_row(layer)
 
     def public_scale(self, layer: int, name: str) -> float:
         """What an operator multiplies the scores with before anything else, as far as it is public."""
-        tokens, scores, entry = self.spec.tokens, self.scores(layer), BY_NAME[name]
+        tokens, scores, entry = self.spec.tokens_in(layer), self.scores(layer), BY_NAME[name]
         if name == "softmax" and scores:
             return score_exp(tokens, scores).scale
         if entry.family == "square" and not entry.fitted:
@@ -108,7 +116,7 @@ class Graph:
     def gelu_ids(self, layer: int) -> np.ndarray:
         """Operator ids (tokens that leave the block,) or, by element, (those tokens, mlp width)."""
         ids = self.plan.layers["gelu"][layer]
-        full = np.broadcast_to(ids, (self.spec.tokens,)) if ids.ndim == 0 else ids
+        full = np.broadcast_to(ids, (self.spec.tokens_in(layer),)) if ids.ndim == 0 else ids
         return full[: self.query_rows(layer)]
 
     def mlp_groups(self, layer: int) -> tuple[MlpGroup, ...]:
@@ -140,6 +148,32 @@ class Graph:
         """Whether this layer's GELU sites are single values."""
         return self.gelu_ids(layer).ndim == 2
 
+    def norm(self, name: str) -> Norm:
+        """What one LayerNorm computes."""
+        return self.norms[name]
+
+    @cached_property
+    def norms(self) -> dict[str, Norm]:
+        """What every LayerNorm computes, in order."""
+        spec, last = self.spec, self.spec.depth - 1
+        ids = [site for array in self.plan.layers["norm"] for site in array]
+        found = {}
+        for name, site in zip(spec.norms, ids, strict=True):
+            layer = last if name == "norm" else int(name.split(".")[1])
+            behind_attention = not name.endswith("norm1")
+            one = behind_attention and (self.only_class_token(layer) or (name == "norm" and spec.pooling == "cls"))
+            patches = name == "norm" and spec.pooling == "mean"
+            found[name] = norm_of(name, np.atleast_1d(site), spec.class_token, one, patches)
+        return found
+
+    def carries(self, layer: int, only_patches: bool = False) -> bool:
+        """Whether a LayerNorm from this block on reuses a factor from before the block."""
+        norms = list(self.norms.values())[len(NORM_PLACES) * layer :]
+        rows = [[norm.patches for norm in norms if not norm.only_class_token]]
+        if not only_patches:
+            rows.append([norm.class_token for norm in norms if norm.class_token])
+        return any(_reuses_first(entries) for entries in rows)
+
     def root(self, norm: str) -> ShortRoot | None:
         """The short rsqrt of a LayerNorm's sum of squares, if its range is public."""
         found = variance_range(self.ranges, norm)
@@ -150,12 +184,25 @@ class Graph:
 
     def norm_eps(self, norm: str) -> float:
         """The epsilon of a LayerNorm in the units of its input, which may be a sum instead of a mean."""
-        return self.spec.norm_eps * (self.pooled_tokens**2 if norm == "norm" and self.sums_before_norm else 1)
+        return self.spec.norm_eps * self.summed_tokens(norm) ** 2
+
+    def summed_tokens(self, norm: str) -> int:
+        """How many tokens are added up, where the model has their mean, in what a LayerNorm sees."""
+        return self.pooled_tokens if norm == "norm" and self.sums_before_norm else 1
 
     def norm_gain(self, norm: str) -> float:
-        """By what the next weights are multiplied, because the graph divides by less than the deviation."""
+        """By what an exact factor must be multiplied, because the graph divides by less than the deviation."""
         root = self.root(norm)
         return math.sqrt(self.spec.width) / (root.factor if root else 1.0)
+
+    def variance_unit(self, norm: str) -> float:
+        """In what a polynomial of a LayerNorm's variances counts them: near them, if they are public.
+
+        A sum of squares in this unit is that sum by a power of two, which fixed point holds exactly.
+        """
+        found, width = variance_range(self.ranges, norm), self.spec.width
+        middle = math.sqrt(found.low * found.high) if found else 1.0
+        return 2.0 ** round(math.log2(width * middle)) / width
 
     def scores(self, layer: int) -> ScoreRange | None:
         """The range of the exact rows' scores, if it is public and used."""
@@ -164,9 +211,10 @@ class Graph:
     @property
     def pooled_tokens(self) -> int:
         """How many tokens the mean is over."""
-        return self.spec.tokens - int(self.spec.class_token)
+        return self.spec.tokens_in(self.spec.depth) - int(self.spec.class_token)
 
     @property
     def sums_before_norm(self) -> bool:
         """Whether the last LayerNorm sees a sum over tokens."""
-        return self.spec.pooling == "mean" and self.spec.final_norm == "after_pool"
+        mean_first = self.spec.pooling == "mean" and self.spec.final_norm == "after_pool"
+        return mean_first and self.rewrites.fold

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from privit.operators import Operator
+from privit.plan import OWN_FACTOR
 from privit.program.attention import attention
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
@@ -28,8 +30,11 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
     yield "embedding", note.operations
     for layer in range(spec.depth):
         note = Recorder()
-        normalise = _inverse_deviation if graph.reads_one_row(layer) else _norm
-        normalise(graph, f"blocks.{layer}.norm1", spec.tokens, note)
+        if spec.blocks[layer].pool:
+            width = spec.width + graph.carries(layer, only_patches=True)
+            note("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), width)
+        normalise = _factor if graph.reads_one_row(layer) else _norm
+        normalise(graph, f"blocks.{layer}.norm1", spec.tokens_in(layer), note)
         attention(graph, layer, note)
         _norm(graph, f"blocks.{layer}.norm2", graph.query_rows(layer), note)
         mlp(graph, layer, note)
@@ -42,14 +47,26 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
 
 
 def _norm(graph: Graph, name: str, rows: int, note: Recorder) -> None:
-    _inverse_deviation(graph, name, rows, note)
-    note("multiply", rows * graph.spec.width)
+    _factor(graph, name, rows, note)
+    note("multiply", rows * graph.spec.width if graph.norm(name).scales else 0)
 
 
-def _inverse_deviation(graph: Graph, name: str, rows: int, note: Recorder) -> None:
+def _factor(graph: Graph, name: str, rows: int, note: Recorder) -> None:
+    norm = graph.norm(name)
+    sizes = (1, rows - 1) if norm.split else (rows,)
+    for entry, size in zip(norm.groups, sizes, strict=True):
+        if entry.family in OWN_FACTOR:
+            _own_factor(graph, name, entry, size, note)
+    # The class token's row is brought to the scale that is folded for the patches.
+    note("multiply_weight", int(norm.split and norm.groups[0].family != "constant"))
+
+
+def _own_factor(graph: Graph, name: str, entry: Operator, rows: int, note: Recorder) -> None:
     note("square", rows * graph.spec.width)
     root = graph.root(name)
-    if root is None:
+    if entry.family == "linear":
+        note("multiply_public", rows)
+    elif root is None:
         note("rsqrt", rows)
     else:
         root.record(note, rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from privit.config import TrainConfig, to_json
 from privit.data.datasets import Data, load_data
 from privit.plan import Plan, load_plan, save_plan, uniform_plan
 from privit.runs import Run, open_run, read_arrays, read_json, write_arrays, write_text, writing
-from privit.spec import KINDS, Spec
+from privit.spec import KINDS, Spec, with_tokens
 from privit.train.loop.batches import Images
 from privit.train.loop.checkpoint import drop_checkpoint
 from privit.train.loop.loop import Feed, Loop, Teacher
@@ -45,6 +45,16 @@ class Model:
     subject: Subject
     plan: Plan
     weights: dict[str, np.ndarray] = field(repr=False)
+
+    def with_tokens(self, tokens: Sequence[int]) -> Model:
+        """The untouched model with so many tokens in each block; the same if none are given.
+
+        Its weights lack the pools' matrices, which then average neighbours.
+        """
+        if not tokens:
+            return self
+        spec = with_tokens(self.subject.spec, tokens)
+        return Model(replace(self.subject, spec=spec), uniform_plan(spec), self.weights)
 
     def student(self) -> Student:
         """The model as a student that runs by its plan."""

@@ -22,7 +22,7 @@ from privit.errors import config_error
 from privit.operators import FITTED, UNTOUCHED, operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, write_text
-from privit.spec import KINDS, Granularity
+from privit.spec import KINDS, PAPER_KINDS, Granularity
 from privit.train.descent.afford import (
     Affordable,
     choices,
@@ -49,8 +49,8 @@ from privit.train.stages import (
 )
 from privit.train.student.vit import Student
 
-NOTHING = Budget(dict.fromkeys(KINDS, 0))
-"""The polynomial ViT: no exact GELU and no exact softmax at all."""
+NOTHING = Budget(dict.fromkeys(PAPER_KINDS, 0))
+"""The polynomial ViT: no exact GELU and no exact softmax at all, every LayerNorm exact."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TrainingFreeConfig:
     """What a run without training may keep, what stands elsewhere, and how that is fitted.
 
     `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in cost
-    need a `price`, and have a third choice for each kind that `free` names.
+    need a `price`, and have a third choice for each kind that `free` names. `tokens` are those of each block.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -67,6 +67,7 @@ class TrainingFreeConfig:
     stand_in: dict[str, str] = field(default_factory=lambda: dict(FITTED))
     free: dict[str, str] = field(default_factory=dict)
     price: Price | None = None
+    tokens: tuple[int, ...] = ()
     fit: FitConfig = field(default_factory=FitConfig)
     score_images: int = 128
     memory_bytes: int = 4 << 30
@@ -93,7 +94,8 @@ class TrainingFreeConfig:
             stand_in = stand_in | {kind: search.exact[kind] for kind in held}
             free = {kind: name for kind, name in free.items() if kind not in held}
         fit = FitConfig(seed=search.seed)
-        return cls(budgets, search.granularity, search.exact, stand_in, free, search.price, fit)
+        granularity, exact, tokens = search.granularity, search.exact, search.tokens
+        return cls(budgets, granularity, exact, stand_in, free, search.price, tokens, fit)
 
 
 def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None) -> dict[str, Any]:
@@ -112,12 +114,13 @@ def search_without_training(
     _check(config)
     source = load_run(teacher_run, "teacher")
     teacher = read_model(source)
+    start = teacher.with_tokens(config.tokens)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     settings = {"training": False} | json.loads(json.dumps(asdict(config)))
     settings["budgets"] = [budget.to_json() for budget in config.budgets]
     if config.price is not None and not (Path(run) / "config.json").is_file():
         # Said before there is a folder, so that the next try can have the same name.
-        _refuse_impossible(teacher, config, config.price)
+        _refuse_impossible(start, config, config.price)
     inputs, defaults = {"teacher": model_hash(teacher)}, asdict(TrainingFreeConfig())
     opened = open_run(run, "search", settings, inputs, threads(), notes, defaults)
     if (finished := opened.result()) is not None:
@@ -126,18 +129,18 @@ def search_without_training(
     data = teacher.subject.load()
     pixels = _fit_pixels(teacher, data, config.fit)
     if config.price is None:
-        plans = _plans(teacher, pixels, config)
-        cuts = {name: _fitted(teacher, plan, pixels, config.fit) for name, plan in plans.items()}
+        plans = _plans(start, pixels, config)
+        cuts = {name: _fitted(start, teacher, plan, pixels, config.fit) for name, plan in plans.items()}
         costs: dict[str, dict[str, Any]] = {}
     else:
-        cuts, costs = _paid(opened, teacher, pixels, config, config.price)
+        cuts, costs = _paid(opened, start, teacher, pixels, config, config.price)
     seconds = time.monotonic() - started
     budgets = {
         name: _record(opened, teacher, data, name, cut, config) | costs.get(name, {})
         for name, cut in cuts.items()
     }
     last = config.budgets[-1].name
-    write_model(opened.folder, teacher.subject, cuts[last].plan(), cuts[last].weights())
+    write_model(opened.folder, start.subject, cuts[last].plan(), cuts[last].weights())
     result = {"stage": "search"} | budgets[last] | {"budgets": budgets, "warnings": [], "epochs": 0}
     return opened.finish(result | {"seconds": round(seconds, 3)})
 
@@ -180,7 +183,7 @@ def _fit_pixels(teacher: Model, data: Data, config: FitConfig) -> np.ndarray:
 def _switched(
     teacher: Model, granularity: Granularity, exact: dict[str, str], stand_in: dict[str, str]
 ) -> Student:
-    student = Student(teacher.subject.spec, granularity, exact, stand_in)
+    student = Student(teacher.subject.spec, granularity, exact, stand_in, kinds=KINDS)
     student.load_weights(teacher.weights)
     return student
 
@@ -203,24 +206,33 @@ def _refuse_impossible(teacher: Model, config: TrainingFreeConfig, price: Price)
 
 
 def _paid(
-    run: Run, teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
+    run: Run,
+    start: Model,
+    teacher: Model,
+    pixels: np.ndarray,
+    config: TrainingFreeConfig,
+    price: Price,
 ) -> tuple[dict[str, Student], dict[str, dict[str, Any]]]:
     """A fitted student for each budget in cost, and what result.json says of its cost."""
     options = choices(config.exact, config.stand_in, config.free)
-    spec, granularity = teacher.subject.spec, config.granularity
-    measured = known_measures(run, teacher, options, granularity, pixels, config.fit, config.score_images)
+    spec, granularity = start.subject.spec, config.granularity
+    measured = known_measures(run, start, options, granularity, pixels, config.fit, config.score_images)
     found = Affordable(spec, granularity, price, options, measured.losses, dict(measured.ranges))
     cuts, costs, most = {}, {}, None
     for budget in sorted(config.budgets, key=lambda budget: -float(budget.cost or 0)):
         name, cost, caps = budget.name, float(budget.cost or 0), caps_of(budget, spec, granularity)
-        cut = settle(found, cost, lambda plan: _fitted(teacher, plan, pixels, config.fit), pixels, most, caps)
+        cut = settle(
+            found, cost, lambda plan: _fitted(start, teacher, plan, pixels, config.fit), pixels, most, caps
+        )
         cuts[name], costs[name] = cut.student, describe_cost(price, cut.predicted_cost, cost)
         most = sum(sum(cut.student.plan().kept(kind)) for kind in KINDS)
     return {budget.name: cuts[budget.name] for budget in config.budgets}, costs
 
 
-def _fitted(teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:
-    spec = teacher.subject.spec
+def _fitted(
+    start: Model, teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig
+) -> Student:
+    spec = start.subject.spec
     return fit(planned_student(spec, plan, teacher.weights), pixels, config, teacher.student())
 
 

@@ -21,6 +21,7 @@ from privit.program.graph import Graph
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.model.fold import fold_weights
 from privit.serve.model.forward import block, cut_patches, embed, forward, head
+from privit.serve.model.norms import pack, unpack
 from privit.spec import Shape
 
 OUTPUT = "logits"
@@ -137,14 +138,19 @@ def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
 
 def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
     """The segments of a graph: embedding, every layer, head."""
+
+    def layer(values: Mapping[str, jax.Array], i: int) -> jax.Array:
+        return pack(graph, i + 1, block(graph, i, values, unpack(graph, i, values[CARRIED])))
+
     layers: list[tuple[str, Function]] = [
-        (f"layer {i}", lambda values, i=i: block(graph, i, values, values[CARRIED]))  # type: ignore[misc]
+        (f"layer {i}", lambda values, i=i: layer(values, i))  # type: ignore[misc]
         for i in range(graph.spec.depth)
     ]
+    last = graph.spec.depth
     return (
         ("embedding", lambda values: embed(graph, values)),
         *layers,
-        ("head", lambda values: head(graph, values, values[CARRIED])),
+        ("head", lambda values: head(graph, values, unpack(graph, last, values[CARRIED]))),
     )
 
 

@@ -2,7 +2,8 @@
 
 Functions of kind gelu take the hidden values (..., channels); functions of kind softmax take scores
 (..., N) after 1/sqrt(head width), one row of the attention per last axis. Of a normalised operator only the
-positive function is written down. Parameters arrive shaped so
+positive function is written down. Functions of kind norm take the variance of each token (..., 1) and the
+factor that was passed on, and give the factor of a token of mean zero. Parameters arrive shaped so
 that they broadcast against that. `train/student/activations.py` holds the same functions in torch; the
 program that is compiled computes them in the cheaper forms of `attention.py` and `mlp.py`.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from privit.operators import BY_NAME, TABLE, TWO_QUAD_SHIFT
 from privit.spec import GeluVariant
@@ -114,6 +115,27 @@ def linear_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
 def constant_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
     """c0."""
     return jnp.broadcast_to(parameters["c0"], scores.shape)
+
+
+def layer_norm(variance: Array, carried: Array | None, parameters: Parameters, eps: float) -> Array:
+    """1 / sqrt(v + eps)."""
+    return lax.rsqrt(variance + eps)
+
+
+def reused_norm(variance: Array, carried: Array | None, parameters: Parameters, eps: float) -> Array:
+    """s r, with r what the LayerNorm before it passed on."""
+    assert carried is not None
+    return parameters["s"] * carried
+
+
+def linear_norm(variance: Array, carried: Array | None, parameters: Parameters, eps: float) -> Array:
+    """a + b v."""
+    return parameters["a"] + parameters["b"] * variance
+
+
+def fixed_norm(variance: Array, carried: Array | None, parameters: Parameters, eps: float) -> Array:
+    """s."""
+    return parameters["s"]
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {entry.name: globals()[entry.name] for entry in TABLE}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from privit.operators import BY_NAME, TABLE
+from privit.operators import BY_NAME
 from privit.program.forms import score_exp, sum_reciprocal
 from privit.program.graph import Graph
 from privit.program.heads import Head, Key, public_factors, secret_factors
@@ -52,8 +52,9 @@ def project(
     weight, bias = values[at + "qkv.weight"], values[at + "qkv.bias"]
     if not reading:
         # Every head reads only the sum of its values: one row stands for all.
+        x_rows = x.shape[0]
         x = jnp.sum(x, axis=0, keepdims=True)
-        both = x @ weight + bias * graph.spec.tokens
+        both = x @ weight + bias * x_rows
         return {}, {}, jnp.split(both, len(heads), axis=1)
     if graph.rewrites.fused_qkv:
         both = x @ weight + bias
@@ -162,7 +163,7 @@ def attention_weights(
             out[key] = out[key] + values[f"{at}{key[0]}.level"]
         elif entry.family == "linear":
             out[key] = scores[key] + values[f"{at}{key[0]}.linear_level"] if entry.fitted else scores[key]
-    for name in (entry.name for entry in TABLE if entry.family == "normalised"):
+    for name in NUMERATORS:
         keys = [key for key in scores if key[1] == name]
         out |= side_by_side(scores, keys, _numerator(graph, layer, name))
     for key, entry in entries.items():
@@ -201,7 +202,7 @@ def normalised(
     scores = graph.scores(layer)
     inverse: Rows = {}
     if scores:
-        reciprocal = sum_reciprocal(graph.spec.tokens, scores)
+        reciprocal = sum_reciprocal(graph.spec.tokens_in(layer), scores)
         short = [key for key in keys if key[1] == "softmax"]
         inverse |= side_by_side(totals, short, lambda total: reciprocal(total, jnp))
     inverse |= side_by_side(totals, [key for key in keys if key not in inverse], lambda t: 1.0 / t)
@@ -251,4 +252,4 @@ def constant_weight(graph: Graph, layer: int, values: Values, index: int, name: 
     entry = BY_NAME[name]
     if entry.fitted:
         return values[f"blocks.{layer}.heads.{index}.constant"]
-    return entry.coefficients[0] / graph.spec.tokens
+    return entry.coefficients[0] / graph.spec.tokens_in(layer)

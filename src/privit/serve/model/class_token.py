@@ -21,15 +21,16 @@ Values = Mapping[str, Array]
 
 
 def class_token_attention(
-    graph: Graph, layer: int, values: Values, x: Array, inverse: Array, observe: Observe | None = None
+    graph: Graph, layer: int, values: Values, x: Array, inverse: Array | None, observe: Observe | None = None
 ) -> Array:
-    """Tokens (N, width) and their LayerNorm's factors (N, 1) to the class token (1, width)."""
-    at, heads, tokens = f"blocks.{layer}.", graph.heads(layer), graph.spec.tokens
+    """Tokens (N, width) and their LayerNorm's factors (N, 1), if it has any, to the class token (1, width)."""
+    at, heads, tokens = f"blocks.{layer}.", graph.heads(layer), x.shape[0]
     width = graph.spec.width // len(heads)
     reading = [i for i, head in enumerate(heads) if head.form != "constant"]
     rows: Rows = {}
     if reading:
-        q = (x[:1] * inverse[:1]) @ values[at + "q.weight"] + values[at + "q.bias"]
+        first = x[:1] if inverse is None else x[:1] * inverse[:1]
+        q = first @ values[at + "q.weight"] + values[at + "q.bias"]
         scores = _scores(values[at + "k.weight"], q, x, inverse, len(reading), width)
         scored = {(h, heads[h].names[0]): scores[i : i + 1] for i, h in enumerate(reading)}
         exact = [value for (_, name), value in scored.items() if name == "softmax"]
@@ -45,7 +46,8 @@ def class_token_attention(
             rows[index, name] = jnp.broadcast_to(one, (1, tokens))
     keys = [(index, head.names[0]) for index, head in enumerate(heads)]
     weights = jnp.concatenate([rows[key] for key in keys], axis=0)  # (heads, N)
-    mixed = jnp.concatenate([(weights * inverse.T) @ x, jnp.sum(weights, axis=1, keepdims=True)], axis=1)
+    scaled = weights if inverse is None else weights * inverse.T
+    mixed = jnp.concatenate([scaled @ x, jnp.sum(weights, axis=1, keepdims=True)], axis=1)
     spread = mixed @ values[at + "v.weight"]  # (heads, width): each head needs its own columns
     parts = {key: spread[i : i + 1, i * width : (i + 1) * width] for i, key in enumerate(keys)}
     parts |= normalised(graph, layer, values, heads, parts, totals)
@@ -53,10 +55,11 @@ def class_token_attention(
     return joined @ values[at + "out.weight"] + values[at + "out.bias"]
 
 
-def _scores(weight: Array, q: Array, x: Array, inverse: Array, heads: int, width: int) -> Array:
+def _scores(weight: Array, q: Array, x: Array, inverse: Array | None, heads: int, width: int) -> Array:
     """Scores (heads, N) of one query row; the last column of `weight` is the bias of k."""
     blocks = [q[:, i * width : (i + 1) * width] for i in range(heads)]
     places = [((0, 0), (i * width, (heads - 1 - i) * width)) for i in range(heads)]
     spread = jnp.concatenate([jnp.pad(b, p) for b, p in zip(blocks, places, strict=True)])  # block by block
     turned = spread @ weight  # (heads, width of a token + 1)
-    return (turned[:, :-1] @ x.T) * inverse.T + turned[:, -1:]
+    scores = turned[:, :-1] @ x.T
+    return (scores if inverse is None else scores * inverse.T) + turned[:, -1:]

@@ -16,6 +16,7 @@ from privit.operators import BY_NAME
 from privit.program.forms import GELU_SCALE
 from privit.program.graph import Graph, MlpGroup
 from privit.program.heads import Head
+from privit.serve.model.norms import gains, levels, norm_parameters
 
 # Fitted curvatures c below these are raised to them. Raising one changes the polynomial by c x^2; not raising
 # it makes the shift of the completed square, slope / (2 sqrt(c)), so large that fixed point loses
@@ -30,9 +31,11 @@ Values = dict[str, Array]
 
 def fold_weights(graph: Graph, weights: Weights) -> Values:
     """The program's server inputs by name; matrices stand as (in, out)."""
-    values = _embedding(graph, weights)
+    values = _embedding(graph, weights) | _norms(graph, weights)
     for layer in range(graph.spec.depth):
         values |= _attention(graph, layer, weights) | _mlp(graph, layer, weights)
+        if graph.block(layer).pool:
+            values[f"blocks.{layer}.pool.weight"] = weights[f"blocks.{layer}.pool.weight"]
         if not graph.rewrites.fold:
             values |= _unfolded(graph, layer, weights)
     return values | _head(graph, weights)
@@ -60,7 +63,25 @@ def _behind_norm(
     if not graph.rewrites.fold:
         return weight.T, bias
     gamma, beta = weights[f"{norm}.weight"], weights[f"{norm}.bias"]
-    return (weight * gamma).T * graph.norm_gain(norm), bias + weight @ beta
+    gain = gains(graph, weights)[norm]
+    return (weight * gamma).T * gain.get("patches", gain.get("class")), bias + weight @ beta
+
+
+def _norms(graph: Graph, weights: Weights) -> Values:
+    """The few secret numbers that LayerNorms need beside the weights, each (1, 1)."""
+    values: Values = {}
+    gain = gains(graph, weights)
+    for index, (name, norm) in enumerate(graph.norms.items()):
+        sides = ("class", "patches") if norm.split else ("class" if norm.only_class_token else "patches",)
+        if graph.rewrites.fold:
+            values |= levels(graph, weights, norm, index)
+            if norm.split:
+                values[f"{name}.ratio"] = (gain[name]["class"] / gain[name]["patches"]).reshape(1, 1)
+            continue
+        for place, (entry, side) in enumerate(zip(norm.groups, sides, strict=True)):
+            given = norm_parameters(graph, index, side, entry, weights)
+            values |= {f"{name}.{place}.{p}": value.reshape(1, 1) for p, value in given.items()}
+    return values
 
 
 def _before_residual(
@@ -140,7 +161,7 @@ def _fitted(layer: int, index: int, name: str, weights: Weights) -> list[Array]:
 def _curvature(graph: Graph, layer: int, index: int, name: str, weights: Weights) -> tuple[Array, Array]:
     """Root of the size of a fitted square's first coefficient, and its sign."""
     c2, *_ = _fitted(layer, index, name, weights)
-    size = jnp.maximum(jnp.abs(c2), SCORE_CURVATURE / graph.spec.tokens)
+    size = jnp.maximum(jnp.abs(c2), SCORE_CURVATURE / graph.spec.tokens_in(layer))
     return jnp.sqrt(size), jnp.where(c2 < 0, jnp.float32(-1), jnp.float32(1))
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from privit.program.graph import Graph
-from privit.serve.model.attention import Observe, attention
+from privit.serve.model.attention import attention
 from privit.serve.model.class_token import class_token_attention
 from privit.serve.model.mlp import mlp
+from privit.serve.model.norms import Observe, Stream, norm_factor, normalise, pool
 from privit.spec import Spec
 
 Values = Mapping[str, Array]
@@ -23,10 +24,10 @@ Values = Mapping[str, Array]
 
 def forward(graph: Graph, values: Values, observe: Observe | None = None) -> Array:
     """Logits (classes,) of one image; `values` holds the folded weights and `patches`."""
-    x = embed(graph, values)
+    stream = Stream(embed(graph, values))
     for layer in range(graph.spec.depth):
-        x = block(graph, layer, values, x, observe)
-    return head(graph, values, x, observe)
+        stream = block(graph, layer, values, stream, observe)
+    return head(graph, values, stream, observe)
 
 
 def cut_patches(spec: Spec, pixels: np.ndarray) -> np.ndarray:
@@ -44,57 +45,49 @@ def embed(graph: Graph, values: Values) -> Array:
     return jnp.concatenate([offset[:1], x + offset[1:]], axis=0)
 
 
-def block(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
-    """Tokens (N, width) to the tokens that leave the block."""
+def block(
+    graph: Graph, layer: int, values: Values, stream: Stream, observe: Observe | None = None
+) -> Stream:
+    """The tokens that enter a block (N, width) to those that leave it."""
     at = f"blocks.{layer}."
+    if graph.block(layer).pool:
+        stream = pool(graph, layer, values, stream)
     if graph.reads_one_row(layer):
-        inverse = inverse_deviation(graph, at + "norm1", x, observe)
-        attended = class_token_attention(graph, layer, values, x, inverse, observe)
+        factor, stream = norm_factor(graph, at + "norm1", values, stream, observe)
+        attended = class_token_attention(graph, layer, values, stream.tokens, factor, observe)
     else:
-        attended = attention(graph, layer, values, norm(graph, at + "norm1", values, x, observe), observe)
-    x = x[: graph.query_rows(layer)] + _layer_scaled(attended, values, at + "scale1")
-    changed = mlp(graph, layer, values, norm(graph, at + "norm2", values, x, observe))
-    return x + _layer_scaled(changed, values, at + "scale2")
+        x, stream = normalise(graph, at + "norm1", values, stream, observe)
+        attended = attention(graph, layer, values, x, observe)
+    rows = graph.query_rows(layer)
+    stream = Stream(*(None if part is None else part[:rows] for part in stream))
+    stream = _moved(stream, _layer_scaled(attended, values, at + "scale1"))
+    x, stream = normalise(graph, at + "norm2", values, stream, observe)
+    return _moved(stream, _layer_scaled(mlp(graph, layer, values, x), values, at + "scale2"))
+
+
+def _moved(stream: Stream, change: Array) -> Stream:
+    return Stream(stream.tokens + change, stream.factor)
 
 
 def _layer_scaled(x: Array, values: Values, name: str) -> Array:
     return x * values[name] if name in values else x
 
 
-def norm(graph: Graph, name: str, values: Values, x: Array, observe: Observe | None = None) -> Array:
-    """LayerNorm up to what the server folded: its mean is zero already, gamma, beta and a gain come later."""
-    if graph.rewrites.fold:
-        return x * inverse_deviation(graph, name, x, observe)
-    if observe is not None:
-        observe(name, x)
-    x = x - jnp.mean(x, axis=-1, keepdims=True)
-    inverse = lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + graph.norm_eps(name))
-    return x * inverse * values[name + ".weight"] + values[name + ".bias"]
-
-
-def inverse_deviation(graph: Graph, name: str, x: Array, observe: Observe | None = None) -> Array:
-    """What LayerNorm multiplies each token of mean zero with (N, 1), up to a gain that the server folded."""
-    if observe is not None:
-        observe(name, x)
-    total = jnp.sum(jnp.square(x), axis=-1, keepdims=True) + graph.spec.width * graph.norm_eps(name)
-    root = graph.root(name)
-    return root(total, jnp) if root else lax.rsqrt(total)
-
-
-def head(graph: Graph, values: Values, x: Array, observe: Observe | None = None) -> Array:
+def head(graph: Graph, values: Values, stream: Stream, observe: Observe | None = None) -> Array:
     """Tokens to logits (classes,)."""
-    spec = graph.spec
-    if spec.pooling == "cls":
-        pooled = norm(graph, "norm", values, x[:1], observe)
-    elif graph.sums_before_norm:
+    first = int(graph.spec.class_token)
+    rows = slice(0, 1) if graph.spec.pooling == "cls" else slice(first, None)
+    x, factor = (None if part is None else part[rows] for part in stream)
+    assert x is not None
+    if graph.sums_before_norm:
         # A LayerNorm of the sum is that of the mean, with its epsilon in the sum's units.
-        pooled = norm(graph, "norm", values, jnp.sum(_read(spec, x), axis=0, keepdims=True), observe)
-    else:
-        pooled = jnp.sum(norm(graph, "norm", values, _read(spec, x), observe), axis=0, keepdims=True)
+        x = jnp.sum(x, axis=0, keepdims=True)
+        factor = None if factor is None else jnp.sum(factor, axis=0, keepdims=True)
+    elif graph.spec.pooling == "mean" and graph.spec.final_norm == "after_pool":
+        x, factor = (None if part is None else jnp.mean(part, axis=0, keepdims=True) for part in (x, factor))
+    pooled, _ = normalise(graph, "norm", values, Stream(x, factor), observe)
+    if graph.spec.pooling == "mean" and graph.spec.final_norm == "before_pool":
+        pooled = jnp.sum(pooled, axis=0, keepdims=True)
         if not graph.rewrites.fold:
             pooled = pooled * (1 / graph.pooled_tokens)
     return (pooled @ values["head.weight"] + values["head.bias"])[0]
-
-
-def _read(spec: Spec, x: Array) -> Array:
-    return x[int(spec.class_token) :]

@@ -18,13 +18,16 @@ import torch
 from torch import Tensor
 
 from privit.plan import Plan, plan_from_kept, site_budget
-from privit.spec import KINDS
+from privit.spec import KINDS, PAPER_KINDS
 from privit.train.descent.binarize import keep_ranked
 from privit.train.fitting.fit import exact_copy
 from privit.train.fitting.sensitivity import prediction_probe
+from privit.train.student.norms import NormSites, Stream
 from privit.train.student.switch import Sites
 from privit.train.student.vit import Block, Student
 
+IRREPLACEABLE = 1e12
+"""The loss of a site that nothing can stand in for."""
 Scores = dict[str, list[np.ndarray]]
 """For each kind and layer, a figure per site: the loss that its replacement causes."""
 
@@ -42,7 +45,8 @@ def choose_plans(
         kept = {}
         for kind in KINDS:
             total = sum(layer.size for layer in scores[kind])
-            kept[kind] = keep_ranked(scores[kind], site_budget(sites[kind], total, kind))
+            budget = sites[kind] if kind in PAPER_KINDS else sites.get(kind, 1.0)
+            kept[kind] = keep_ranked(scores[kind], site_budget(budget, total, kind))
         plans[name] = plan_from_kept(student.granularity, kept, student.exact, student.stand_in)
     return plans
 
@@ -59,24 +63,30 @@ def site_scores(student: Student, images: np.ndarray, batch_size: int = 32, seed
     measured = _measured(exact, switched, pixels, batch_size)
     for kind in KINDS:
         for layer, values in enumerate(scores[kind]):
-            for place, loss in measured[kind, layer]:
+            for place, loss in measured.get((kind, layer), ()):
                 # A group of measured loss zero or below (noise) ranks below every other, in its own order.
                 predicted = max(float(values[place].sum()), 1e-300)
                 values[place] *= max(loss, 1e-12) / predicted
+    first = switched.sites_of("norm")[0]
+    if first.stand_in.family == "reused":
+        # The first LayerNorm has nothing to reuse: it stays before all others.
+        scores["norm"][0][0] = IRREPLACEABLE
     return scores
 
 
 def _curvature(exact: Student, switched: Student, images: Tensor, batch_size: int, seed: int) -> Scores:
     """Half the squared change of the prediction by each site's replacement alone, to second order."""
     generator = torch.Generator().manual_seed(seed)
-    scores: Scores = {kind: [np.zeros(s.shape) for s in exact.sites_of(kind)] for kind in KINDS}
+    # A LayerNorm is a site of its own, whose loss is measured; curvature has nothing to divide.
+    scores: Scores = {kind: [np.ones(s.shape) for s in exact.sites_of(kind)] for kind in KINDS}
+    scores |= {kind: [np.zeros(s.shape) for s in exact.sites_of(kind)] for kind in PAPER_KINDS}
     names = {"gelu": ("hidden", "activated"), "softmax": ("score", "attention")}
     for start in range(0, len(images), batch_size):
         seen: dict[str, Tensor] = {}
         batch = images[start : start + batch_size].clone().requires_grad_()
         logits = exact(batch, lambda name, value, seen=seen: seen.update({name: value}))
         probe = prediction_probe(logits, generator)
-        for kind in KINDS:
+        for kind in PAPER_KINDS:
             inputs, outputs = (
                 [seen[f"blocks.{i}.{name}"] for i in range(exact.spec.depth)] for name in names[kind]
             )
@@ -98,27 +108,36 @@ Measured = dict[tuple[str, int], list[tuple[np.ndarray, float]]]
 def _measured(exact: Student, switched: Student, images: Tensor, batch_size: int) -> Measured:
     """What replacing each group costs: each layer is run again with one group replaced, then the rest."""
     found: Measured = {}
-    for kind in KINDS:
+    kinds = [kind for kind in KINDS if not switched.frozen(kind)]
+    for kind in kinds:
         for layer, sites in enumerate(exact.sites_of(kind)):
             found[kind, layer] = [(group, 0.0) for group in _groups(sites, exact.spec.class_token)]
     for start in range(0, len(images), batch_size):
-        tokens = exact.embed(images[start : start + batch_size])
-        logits = _rest(exact, tokens, 0)
+        stream = Stream(exact.embed(images[start : start + batch_size]))
+        logits = _rest(switched, stream, 0)
         for layer in range(exact.spec.depth):
             block = cast(Block, switched.blocks[layer])
-            for kind in KINDS:
+            for kind in kinds:
                 sites = switched.sites_of(kind)[layer]
                 for g, (group, loss) in enumerate(found[kind, layer]):
                     with _replaced(sites, group):
-                        changed = block(tokens)
-                    moved = _divergence(logits, _rest(exact, changed, layer + 1)) / len(images)
+                        changed = block(stream, plain=False)
+                        # The last LayerNorm's site is the last block's.
+                        found_logits = _rest(switched, changed, layer + 1)
+                    moved = _divergence(logits, found_logits) / len(images)
                     found[kind, layer][g] = (group, loss + moved)
-            tokens = exact.blocks[layer](tokens)
+            stream = block(stream, plain=False)
     return found
 
 
 def _groups(sites: Sites, class_token: bool) -> Iterator[np.ndarray]:
     """The sites of a layer in groups: head by head, the class token apart from the others."""
+    if isinstance(sites, NormSites):
+        for place in np.ndindex(sites.shape):
+            one = np.zeros(sites.shape, dtype=bool)
+            one[place] = True
+            yield one
+        return
     heads = range(sites.shape[0]) if sites.kind == "softmax" and sites.shape else [slice(None)]
     has_tokens = (sites.kind == "gelu" and len(sites.shape) > 0) or len(sites.shape) == 2
     for head in heads:
@@ -146,11 +165,12 @@ def _replaced(sites: Sites, group: np.ndarray | None = None) -> Iterator[None]:
         sites.switch.data.fill_(1.0)
 
 
-def _rest(model: Student, tokens: Tensor, layer: int) -> Tensor:
+def _rest(model: Student, stream: Stream, layer: int) -> Tensor:
     """Logits from the tokens that enter a layer."""
+    plain = model.plain_norms
     for block in list(model.blocks)[layer:]:
-        tokens = block(tokens)
-    return model.head(model.pool(tokens))
+        stream = block(stream, plain)
+    return model.head(model.read(stream))
 
 
 def _divergence(expected: Tensor, found: Tensor) -> float:

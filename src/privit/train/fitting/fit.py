@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from privit.errors import RequestError
 from privit.operators import Operator
 from privit.plan import uniform_plan
+from privit.spec import NORM_PLACES, without_pools
 from privit.train.fitting.moments import (
     POWERS,
     Sums,
@@ -31,7 +32,9 @@ from privit.train.fitting.moments import (
     linear_sums,
     power_sums,
 )
+from privit.train.fitting.norms import norm_sums, set_norm
 from privit.train.fitting.sensitivity import token_weights
+from privit.train.student.norms import NormSites, Stream, mix_patches
 from privit.train.student.switch import Sites
 from privit.train.student.vit import Block, Student, ignore
 
@@ -80,20 +83,23 @@ def fit(
     """
     config = config or FitConfig()
     student = copy.deepcopy(student).eval().requires_grad_(False)
-    teacher = copy.deepcopy(teacher) if teacher is not None else exact_copy(student)
+    teacher = copy.deepcopy(teacher) if teacher is not None else exact_copy(student, pools=False)
     teacher = teacher.eval().requires_grad_(False)
     pixels = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
     fitted = _Fit(student, teacher, pixels, config)
     for layer in range(student.spec.depth):
+        fitted.pool(layer)
         fitted.attention(layer)
         fitted.mlp(layer)
+    fitted.final_norm()
     return student
 
 
-def exact_copy(student: Student) -> Student:
-    """The same weights with the exact operator at every site."""
-    plan = uniform_plan(student.spec, granularity=student.granularity, **student.exact)
-    exact = Student(student.spec, student.granularity, student.exact)
+def exact_copy(student: Student, pools: bool = True) -> Student:
+    """The same weights with the exact operator at every site; without `pools`, every patch stays to the end."""
+    spec = student.spec if pools else without_pools(student.spec)
+    plan = uniform_plan(spec, granularity=student.granularity, **student.exact)
+    exact = Student(spec, student.granularity, student.exact)
     exact.set_plan(plan)
     exact.load_weights(student.weights())
     return exact
@@ -106,7 +112,11 @@ def fit_images(split_size: int, config: FitConfig) -> np.ndarray:
 
 
 class _Fit:
-    """A fit under way: `own` and `theirs` are the tokens (n, N, width) of student and teacher so far."""
+    """A fit under way: `own` and `theirs` are the tokens (n, N, width) of student and teacher so far.
+
+    `factor` is what the student's LayerNorms pass on. Behind a pool the student has fewer tokens than the
+    teacher, and is compared with the teacher's as its own pools would mix them (`_seen`).
+    """
 
     def __init__(self, student: Student, teacher: Student, images: Tensor, config: FitConfig):
         self.student, self.teacher, self.config = student, teacher, config
@@ -115,6 +125,8 @@ class _Fit:
         with torch.no_grad():
             self.own = torch.cat([student.embed(images[part]) for part in self.parts])
             self.theirs = torch.cat([teacher.embed(images[part]) for part in self.parts])
+        self.factor: Tensor | None = None
+        self.pools: list[Tensor] = []
         self.weights = None
         if config.weighting == "gradient":
             self.weights = token_weights(teacher, images, config.batch_size, config.seed)
@@ -122,30 +134,81 @@ class _Fit:
     def weight(self, kind: str, layer: int, part: slice) -> Tensor:
         """How much each token counts (b, N)."""
         shape = self.own[part].shape[:2]
-        return torch.ones(shape) if self.weights is None else self.weights[kind][layer].expand(shape)
+        if self.weights is None:
+            return torch.ones(shape)
+        return self._seen(self.weights[kind][layer].reshape(1, -1, 1)).squeeze(-1).expand(shape)
+
+    def _seen(self, tokens: Tensor) -> Tensor:
+        """The teacher's tokens (n, N, ...) as the student's pools so far mix them."""
+        first = int(self.student.spec.class_token)
+        return reduce(lambda x, matrix: mix_patches(matrix, x, first), self.pools, tokens)
+
+    @torch.no_grad()
+    def pool(self, layer: int) -> None:
+        """Moves the student's tokens past a block's pool, if it has one."""
+        block, _ = self._blocks(layer)
+        if block.pool is not None:
+            stream = block.pooled(Stream(self.own, self.factor))
+            self.own, self.factor = stream
+            self.pools.append(block.pool.weight)
+
+    def _stream(self, part: slice) -> Stream:
+        return Stream(self.own[part], None if self.factor is None else self.factor[part])
+
+    def _normalised(self, layer: int, place: int, part: slice) -> Tensor:
+        """What the student's attention (place 0) or MLP (place 1) reads."""
+        return self._blocks(layer)[0].normalise(place, self._stream(part))[0]
+
+    @torch.no_grad()
+    def _norm(self, layer: int, place: int) -> Tensor | None:
+        """Fits what stands at a LayerNorm; gives the factors that it passes on."""
+        block, kind = self._blocks(layer)[0], ("softmax", "gelu")[place]
+        for entry in _fitted_operators(block.norm):
+            sums = [
+                norm_sums(block.norm, place, entry, self._stream(part), self.weight(kind, layer, part))
+                for part in self.parts
+            ]
+            set_norm(block.norm, place, entry, reduce(add, sums), self.config.ridge)
+        passed = [block.normalise(place, self._stream(part))[1].factor for part in self.parts]
+        return None if passed[0] is None else torch.cat([factor for factor in passed if factor is not None])
+
+    @torch.no_grad()
+    def final_norm(self) -> None:
+        """Fits what stands at the last LayerNorm, on what it reads."""
+        sites = cast(NormSites, self.student.sites_of("norm")[-1])
+        one = self.student.spec.pooling == "cls"
+        place, rows = len(NORM_PLACES), slice(0, 1) if one else slice(int(self.student.spec.class_token), None)
+        for entry in _fitted_operators(sites):
+            read = [Stream(*(None if x is None else x[:, rows] for x in self._stream(p))) for p in self.parts]  # type: ignore[arg-type]
+            if self.student.spec.final_norm == "after_pool":
+                read = [Stream(*(None if x is None else x.mean(1, keepdim=True) for x in s)) for s in read]  # type: ignore[arg-type]
+            sums = [norm_sums(sites, place, entry, s, torch.ones(s.tokens.shape[:2]), one) for s in read]
+            set_norm(sites, place, entry, reduce(add, sums), self.config.ridge)
 
     @torch.no_grad()
     def attention(self, layer: int) -> None:
         """Fits what stands at the softmax sites of one layer and moves all tokens past it."""
         block, exact = self._blocks(layer)
         goals = torch.cat([exact.attention(exact.norm1(x), ignore) for x in self._parts(self.theirs)])
+        passed = self._norm(layer, 0)
         for entry in _fitted_operators(block.softmax):
             rows = _stands(block.softmax, entry)
             sums = reduce(add, (self._attention_sums(layer, entry, rows, part) for part in self.parts))
             self._set(block.softmax, entry, sums)
 
-        def features(x: Tensor) -> Tensor:
-            return mixed_values(block, block.norm1(x))
+        def features(part: slice) -> Tensor:
+            return mixed_values(block, self._normalised(layer, 0, part))
 
-        place = _Place(block.softmax, features, block.out, block.scale1, exact.scale1)
+        place = _Place((block.softmax, block.norm), features, block.out, block.scale1, exact.scale1)
         self._finish("softmax", layer, goals, place)
+        self.factor = passed
 
     def _attention_sums(self, layer: int, entry: Operator, rows: Tensor, part: slice) -> Sums:
         block, exact = self._blocks(layer)
-        scores, values = scores_and_values(block, block.norm1(self.own[part]))
+        scores, values = scores_and_values(block, self._normalised(layer, 0, part))
         if self.config.target == "teacher":
             their_scores, their_values = scores_and_values(exact, exact.norm1(self.theirs[part]))
-            target = exact.softmax(their_scores) @ their_values
+            target = self._seen_heads(exact.softmax(their_scores) @ their_values)
         else:
             target = exact.softmax(scores) @ values
         weight = self.weight("softmax", layer, part).unsqueeze(1) * rows
@@ -153,28 +216,34 @@ class _Fit:
             scores, values, target, weight.expand(scores.shape[:3]), list(POWERS[entry.name].values())
         )
 
+    def _seen_heads(self, x: Tensor) -> Tensor:
+        return self._seen(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
     @torch.no_grad()
     def mlp(self, layer: int) -> None:
         """Fits what stands at the GELU sites of one layer and moves all tokens past it."""
         block, exact = self._blocks(layer)
         goals = torch.cat([exact.mlp(exact.norm2(x), ignore) for x in self._parts(self.theirs)])
+        passed = self._norm(layer, 1)
         for entry in _fitted_operators(block.gelu):
             here = _stands(block.gelu, entry)
             sums = reduce(add, (self._mlp_sums(layer, entry, here, part) for part in self.parts))
             self._set(block.gelu, entry, sums)
 
-        def features(x: Tensor) -> Tensor:
-            return block.gelu(block.up(block.norm2(x)))
+        def features(part: slice) -> Tensor:
+            return block.gelu(block.up(self._normalised(layer, 1, part)))
 
-        place = _Place(block.gelu, features, block.down, block.scale2, exact.scale2)
+        place = _Place((block.gelu, block.norm), features, block.down, block.scale2, exact.scale2)
         self._finish("gelu", layer, goals, place)
+        self.factor = passed
 
     def _mlp_sums(self, layer: int, entry: Operator, here: Tensor, part: slice) -> Sums:
         block, exact = self._blocks(layer)
-        hidden = block.up(block.norm2(self.own[part]))
-        target = exact.gelu(
-            exact.up(exact.norm2(self.theirs[part])) if self.config.target == "teacher" else hidden
-        )
+        hidden = block.up(self._normalised(layer, 1, part))
+        if self.config.target == "teacher":
+            target = self._seen(exact.gelu(exact.up(exact.norm2(self.theirs[part]))))
+        else:
+            target = exact.gelu(hidden)
         weight = self.weight("gelu", layer, part).unsqueeze(-1) * here
         return power_sums(hidden, target, weight, list(POWERS[entry.name].values()))
 
@@ -205,14 +274,14 @@ class _Fit:
     def _finish(self, kind: str, layer: int, goals: Tensor, place: _Place) -> None:
         """Refits the linear layer behind the sites, then moves both models' tokens past it."""
         after = self.theirs + (goals if place.exact_scale is None else goals * place.exact_scale)
-        if self.config.refit and _has_stand_in(place.sites):
-            missing = after - self.own
+        if self.config.refit and any(_has_stand_in(sites) for sites in place.sites):
+            missing = self._seen(after) - self.own
             target = missing if place.scale is None else missing / place.scale
             sums = reduce(
                 add,
                 (
                     linear_sums(
-                        place.features(self.own[part]).flatten(0, 1),
+                        place.features(part).flatten(0, 1),
                         target[part].flatten(0, 1),
                         self.weight(kind, layer, part).flatten(),
                     )
@@ -224,17 +293,17 @@ class _Fit:
             place.linear.weight.copy_(solution[:-1].T)
             place.linear.bias.copy_(solution[-1])
         for part in self.parts:
-            change = place.linear(place.features(self.own[part]))
+            change = place.linear(place.features(part))
             self.own[part] += change if place.scale is None else change * place.scale
         self.theirs = after
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a kind stands in a block: its sites, what they give for the block's tokens, and what follows."""
+    """Where kinds stand in a block: their sites, what they give for the block's tokens, and what follows."""
 
-    sites: Sites
-    features: Callable[[Tensor], Tensor]
+    sites: tuple[Sites, ...]
+    features: Callable[[slice], Tensor]
     linear: nn.Linear
     scale: Tensor | None
     exact_scale: Tensor | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privit.spec import KINDS
+from privit.spec import PAPER_KINDS
 from privit.train.student.vit import Student
 
 
@@ -32,7 +32,7 @@ def token_weights(model: Student, images: Tensor, batch_size: int, seed: int) ->
     behind = {f"blocks.{i}.residual2": ("softmax", i) for i in range(depth)}
     behind |= {f"blocks.{i + 1}.residual1": ("gelu", i) for i in range(depth - 1)}
     behind |= {"residual": ("gelu", depth - 1)}
-    sums = {kind: [torch.zeros(tokens, dtype=torch.float64) for _ in range(depth)] for kind in KINDS}
+    sums = {kind: [torch.zeros(tokens, dtype=torch.float64) for _ in range(depth)] for kind in PAPER_KINDS}
     for start in range(0, len(images), batch_size):
         seen: dict[str, Tensor] = {}
         # The model's own parameters need no gradient; the images' keeps the graph.

@@ -39,6 +39,7 @@ from torch import Tensor
 
 from privit.errors import RequestError
 from privit.plan import Plan
+from privit.program.graph import Graph
 from privit.program.ranges import FRACTION_BITS, RING_BITS, ScoreKeys, score_keys, variance_keys
 from privit.spec import Spec
 from privit.train.student.activations import NUMERATORS
@@ -134,7 +135,7 @@ class RangeRecorder:
     """Collects the ranges from values as they pass; given to the student as its `observe`."""
 
     def __init__(self, spec: Spec, plan: Plan):
-        self.spec, self.plan = spec, plan
+        self.spec, self.plan, self.graph = spec, plan, Graph(spec, plan)
         self.ranges: dict[str, float] = {}
 
     def __call__(self, name: str, value: Tensor) -> None:
@@ -174,7 +175,7 @@ class RangeRecorder:
         """Scores (B, heads, rows, N): what the operators that divide by a sum meet in their rows."""
         ids = self.plan.layers["softmax"][layer]
         rows = np.broadcast_to(
-            ids.reshape(ids.shape + (1,) * (2 - ids.ndim)), (scores.shape[1], self.spec.tokens)
+            ids.reshape(ids.shape + (1,) * (2 - ids.ndim)), (scores.shape[1], self.spec.tokens_in(layer))
         )
         for entry in self.plan.operators("softmax", layer):
             mask = torch.from_numpy(rows[:, : scores.shape[2]] == entry.id)
@@ -196,6 +197,9 @@ class RangeRecorder:
         self._raise(keys.mean_exp, powers.mean(dim=-1).max())
 
     def _variance(self, norm: str, value: Tensor) -> None:
+        # A LayerNorm that computes no variance has none to hold.
+        if not self.graph.norm(norm).own:
+            return
         variance, (low, high) = value.var(dim=-1, correction=0), variance_keys(norm)
         self._raise(high, variance.max())
         self.ranges[low] = float(np.minimum(self.ranges.get(low, np.inf), float(variance.min())))

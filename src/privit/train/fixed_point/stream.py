@@ -21,6 +21,9 @@ from privit.train.student.vit import Student
 LEAST_VARIANCE = 2.0**-8
 """Of a token. The engine rounds a square to a multiple of 2^-18, so this variance is known to about 2^-10."""
 
+# What is not a LayerNorm's own 1 / sigma, or an earlier one's, sees the stream's scale.
+_SCALES = (("fixed_norm", "s", -1), ("linear_norm", "a", -1), ("linear_norm", "b", -3))
+
 
 def fitting_scale(ranges: Mapping[str, float], spec: Spec) -> float:
     """The power of two by which the stream is multiplied so that every LayerNorm's variance fits.
@@ -51,4 +54,8 @@ def scaled_stream(student: Student, scale: float) -> Student:
     with torch.no_grad():
         for writer in writers:
             writer.mul_(scale)
+        for sites in scaled.sites_of("norm"):
+            for operator, parameter, power in _SCALES:
+                if hasattr(sites, operator):
+                    getattr(sites, operator)[parameter].mul_(scale**power)
     return scaled.to(student.position.device).train(student.training)

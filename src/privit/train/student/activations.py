@@ -2,7 +2,8 @@
 
 Functions of kind gelu take the hidden values (..., channels); functions of kind softmax take scores
 (..., N) after 1/sqrt(head width), one row of the attention per last axis. Of a normalised operator only the
-positive function is written down. Parameters arrive shaped so
+positive function is written down. Functions of kind norm take the variance of each token (..., 1) and the
+factor that was passed on, and give the factor of a token of mean zero. Parameters arrive shaped so
 that they broadcast against that. `serve/model/activations.py` holds the same functions in jax.
 """
 
@@ -110,6 +111,27 @@ def linear_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
 def constant_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
     """c0."""
     return parameters["c0"].expand_as(scores)
+
+
+def layer_norm(variance: Tensor, carried: Tensor | None, parameters: Parameters, eps: float) -> Tensor:
+    """1 / sqrt(v + eps)."""
+    return (variance + eps).rsqrt()
+
+
+def reused_norm(variance: Tensor, carried: Tensor | None, parameters: Parameters, eps: float) -> Tensor:
+    """s r, with r what the LayerNorm before it passed on."""
+    assert carried is not None
+    return parameters["s"] * carried
+
+
+def linear_norm(variance: Tensor, carried: Tensor | None, parameters: Parameters, eps: float) -> Tensor:
+    """a + b v."""
+    return parameters["a"] + parameters["b"] * variance
+
+
+def fixed_norm(variance: Tensor, carried: Tensor | None, parameters: Parameters, eps: float) -> Tensor:
+    """s."""
+    return parameters["s"].expand_as(variance)
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {entry.name: globals()[entry.name] for entry in TABLE}

@@ -176,7 +176,8 @@ class Sites(nn.Module):
         scale = 1.0 / self.setting if isinstance(self.setting, int) else 1.0
         for name, entry in wanted.items():
             if not hasattr(self, name):
-                values = {p: torch.full((self.owners,), entry.initial[p] * scale) for p in entry.parameters}
+                shape = self.shape if self.kind == "norm" else (self.owners,)
+                values = {p: torch.full(shape, entry.initial[p] * scale) for p in entry.parameters}
                 self.add_module(name, nn.ParameterDict(values))
 
 

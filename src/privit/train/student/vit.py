@@ -6,7 +6,7 @@ Read side by side with `serve/model/forward.py`, this is the same network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from privit.errors import ArtifactError
 from privit.operators import STAND_IN, UNTOUCHED
 from privit.plan import Plan, check_plan, plan_from_ids
-from privit.spec import KINDS, Granularity, Shape, Spec, sites
+from privit.spec import KINDS, NORM_PLACES, PAPER_KINDS, Granularity, Shape, Spec, sites
+from privit.train.student.norms import NormSites, Stream, averaging, mix_patches, normalise
 from privit.train.student.switch import Sites
 
+POOL = ".pool.weight"
 Observe = Callable[[str, Tensor], None]
 """Called with a name and a value at each place whose range matters (train/fixed_point/ranges.py)."""
 
@@ -30,10 +32,15 @@ def ignore(name: str, value: Tensor) -> None:
 class Block(nn.Module):
     """One encoder block: attention, then MLP, each after a LayerNorm and beside a residual."""
 
-    def __init__(self, spec: Spec, layer: int, gelu: Sites, softmax: Sites):
+    def __init__(self, spec: Spec, layer: int, gelu: Sites, softmax: Sites, norm: NormSites):
         super().__init__()
         block, width = spec.blocks[layer], spec.width
-        self.heads = block.heads
+        self.heads, self.first = block.heads, int(spec.class_token)
+        self.pool = None
+        if block.pool:
+            self.pool = nn.Linear(spec.patches_before(layer), block.pool, bias=False)
+            self.pool.weight.data.copy_(averaging(spec.patches_before(layer), block.pool))
+        self.norm = norm
         self.norm1 = nn.LayerNorm(width, eps=spec.norm_eps)
         self.qkv = nn.Linear(width, 3 * width)
         self.softmax = softmax
@@ -45,18 +52,32 @@ class Block(nn.Module):
         self.scale1 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
         self.scale2 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
 
-    def forward(self, x: Tensor, observe: Observe = ignore) -> Tensor:
-        """Tokens (B, N, width) to tokens."""
-        observe("residual1", x)
-        attended = self.attention(self.norm1(x), observe)
+    def forward(self, stream: Stream, plain: bool = True, observe: Observe = ignore) -> Stream:
+        """The tokens that enter (B, N, width) to those that leave; `plain` where no LayerNorm reuses any."""
+        stream = self.pooled(stream)
+        observe("residual1", stream.tokens)
+        x, stream = self.normalise(0, stream, plain)
+        attended = self.attention(x, observe)
         attended = attended if self.scale1 is None else attended * self.scale1
         observe("update1", attended)
-        x = x + attended
-        observe("residual2", x)
-        changed = self.mlp(self.norm2(x), observe)
+        stream = Stream(stream.tokens + attended, stream.factor)
+        observe("residual2", stream.tokens)
+        x, stream = self.normalise(1, stream, plain)
+        changed = self.mlp(x, observe)
         changed = changed if self.scale2 is None else changed * self.scale2
         observe("update2", changed)
-        return x + changed
+        return Stream(stream.tokens + changed, stream.factor)
+
+    def pooled(self, stream: Stream) -> Stream:
+        """Fewer patches, if the block has a pool; their factors are mixed by the same matrix."""
+        if self.pool is None:
+            return stream
+        weight = self.pool.weight
+        return Stream(*(None if x is None else mix_patches(weight, x, self.first) for x in stream))  # type: ignore[arg-type]
+
+    def normalise(self, place: int, stream: Stream, plain: bool = False) -> tuple[Tensor, Stream]:
+        """What attention (place 0) or the MLP (place 1) reads, and the stream that goes on."""
+        return normalise((self.norm1, self.norm2)[place], self.norm, place, stream, plain)
 
     def attention(self, x: Tensor, observe: Observe) -> Tensor:
         """Tokens (B, N, width) to tokens."""
@@ -88,7 +109,7 @@ class Block(nn.Module):
 
 
 class Student(nn.Module):
-    """The model of `spec` with a switch at every site, all at first 1: exact.
+    """The model of `spec` with a switch at every site of `kinds`, all at first 1: exact.
 
     Names in `state_dict` are the canonical weight names, `blocks.{i}.{kind}.switch` and
     `blocks.{i}.{kind}.{operator}.{parameter}`.
@@ -100,6 +121,7 @@ class Student(nn.Module):
         granularity: Granularity | None = None,
         exact: Mapping[str, str] | None = None,
         stand_in: Mapping[str, str] | None = None,
+        kinds: Iterable[str] = PAPER_KINDS,
     ):
         super().__init__()
         self.spec, self.granularity = spec, granularity or Granularity()
@@ -109,25 +131,45 @@ class Student(nn.Module):
         self.position = nn.Parameter(torch.zeros(spec.tokens, spec.width))
         shapes = sites(spec, self.granularity)
         self.blocks = nn.ModuleList(
-            Block(spec, i, *(self._sites(kind, i, shapes[kind][i]) for kind in KINDS))
+            Block(
+                spec,
+                i,
+                *(self._sites(kind, i, shapes[kind][i]) for kind in PAPER_KINDS),
+                NormSites(
+                    shapes["norm"][i],
+                    i == 0,
+                    spec.class_token,
+                    spec.norm_eps,
+                    self.exact["norm"],
+                    self.stand_in["norm"],
+                ),
+            )
             for i in range(spec.depth)
         )
+        if "norm" not in kinds:
+            for layer in self.sites_of("norm"):
+                layer.freeze(layer.ids_where(np.ones(layer.shape, dtype=bool)))
         self.norm = nn.LayerNorm(spec.width, eps=spec.norm_eps)
         self.head = nn.Linear(spec.width, spec.classes)
 
     def _sites(self, kind: str, layer: int, shape: Shape) -> Sites:
         block = self.spec.blocks[layer]
         owners = {"gelu": block.mlp_width, "softmax": block.heads}[kind]
-        setting = {"gelu": self.spec.gelu, "softmax": self.spec.tokens}[kind]
+        setting = {"gelu": self.spec.gelu, "softmax": self.spec.tokens_in(layer)}[kind]
         return Sites(kind, shape, owners, setting, self.exact[kind], self.stand_in[kind])
 
     def forward(self, images: Tensor, observe: Observe = ignore) -> Tensor:
         """Images (B, C, S, S) to logits (B, classes)."""
-        x = self.embed(images)
+        stream, plain = Stream(self.embed(images)), self.plain_norms
         for i, block in enumerate(self.blocks):
-            x = block(x, _under(f"blocks.{i}.", observe))
-        observe("residual", x)
-        return self.head(self.pool(x))
+            stream = block(stream, plain, _under(f"blocks.{i}.", observe))
+        observe("residual", stream.tokens)
+        return self.head(self.read(stream))
+
+    @property
+    def plain_norms(self) -> bool:
+        """Whether every LayerNorm is exact, so that no factor is ever reused."""
+        return all(layer.plain for layer in self.sites_of("norm"))  # type: ignore[attr-defined]
 
     def embed(self, images: Tensor) -> Tensor:
         """Images (B, C, S, S) to tokens (B, N, width), the class token first."""
@@ -139,16 +181,17 @@ class Student(nn.Module):
             x = torch.cat([self.class_token.to(x.dtype).expand(batch, 1, -1), x], dim=1)
         return x + self.position
 
-    def pool(self, x: Tensor) -> Tensor:
+    def read(self, stream: Stream) -> Tensor:
         """Tokens (B, N, width) to what the head reads (B, width)."""
-        if self.spec.final_norm == "before_pool":
-            return self.norm(self._pooled(x)) if self.spec.pooling == "cls" else self._pooled(self.norm(x))
-        return self.norm(self._pooled(x))
-
-    def _pooled(self, x: Tensor) -> Tensor:
-        if self.spec.pooling == "cls":
-            return x[:, 0]
-        return x[:, int(self.spec.class_token) :].mean(dim=1)
+        first, one = int(self.spec.class_token), self.spec.pooling == "cls"
+        rows = slice(0, 1) if one else slice(first, None)
+        stream = Stream(*(None if x is None else x[:, rows] for x in stream))  # type: ignore[arg-type]
+        if self.spec.final_norm == "after_pool":
+            stream = Stream(*(None if x is None else x.mean(dim=1, keepdim=True) for x in stream))  # type: ignore[arg-type]
+        last: NormSites = self.sites_of("norm")[-1]  # type: ignore[assignment]
+        place, plain = len(NORM_PLACES), self.plain_norms
+        x, _ = normalise(self.norm, last, place, stream, plain, "class" if one else "patches")
+        return x.mean(dim=1)
 
     def sites_of(self, kind: str) -> list[Sites]:
         """The sites of one kind, layer by layer."""
@@ -171,7 +214,7 @@ class Student(nn.Module):
             layer.to(self.position.device)
 
     def set_plan(self, plan: Plan) -> None:
-        """Freezes both kinds; the plan must have this student's granularity."""
+        """Freezes all kinds; the plan must have this student's granularity."""
         if plan.granularity != self.granularity:
             raise ArtifactError(
                 f"the plan has {plan.granularity}, but the student {self.granularity}",
@@ -194,8 +237,14 @@ class Student(nn.Module):
         """Fills the student; operator parameters that `weights` lacks keep their initial values."""
         parameters = {n: p for n, p in self.named_parameters() if not n.endswith(".switch")}
         own = {n for n in parameters if _is_operator_parameter(n)}
+        # A pool that the weights lack averages neighbours; one that this student has no place for is left out.
+        own |= {n for n in parameters if n.endswith(POOL)}
         missing = sorted(parameters.keys() - own - weights.keys())
-        extra = sorted(n for n in weights.keys() - parameters.keys() if not _is_operator_parameter(n))
+        extra = sorted(
+            n
+            for n in weights.keys() - parameters.keys()
+            if not (_is_operator_parameter(n) or n.endswith(POOL))
+        )
         wrong = [n for n in parameters if n in weights and tuple(weights[n].shape) != parameters[n].shape]
         if missing or extra or wrong:
             raise ArtifactError(
