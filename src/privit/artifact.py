@@ -105,7 +105,7 @@ class Public:
         version = data.get("format_version")
         if version not in READABLE:
             raise ArtifactError(
-                f"the artifact has format version {version}, but this privit reads versions 1 to {FORMAT_VERSION}",
+                f"the artifact has format version {version}, but this privit reads 1 to {FORMAT_VERSION}",
                 "upgrade privit, or export the artifact again with this version",
             )
         try:

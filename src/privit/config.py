@@ -10,8 +10,9 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from privit.cost.budgets.pricing import Price, Unit
+from privit.earlier import as_before_norms, with_norms
 from privit.errors import PrivitError, RequestError, config_error
-from privit.operators import STAND_IN, UNTOUCHED, operator
+from privit.operators import FREE, STAND_IN, UNTOUCHED, operator
 from privit.plan import check_site_budget
 from privit.spec import KINDS, PAPER_KINDS, Granularity
 
@@ -120,15 +121,6 @@ def cost_name(unit: str, value: Any) -> str:
     return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")
 
 
-FREE = {
-    "quadratic": "affine",
-    "quadratic_attn": "constant_attn",
-    "squared_attn": "uniform_attn",
-    "linear_norm": "reused_norm",
-}
-"""What costs less than a stand-in with a square: the third choice of a search with a cost budget."""
-
-
 def free_choices(stand_in: Mapping[str, str]) -> dict[str, str]:
     """For each kind whose stand-in has a square, the one that is free of it."""
     return {kind: FREE[name] for kind, name in stand_in.items() if name in FREE}
@@ -158,7 +150,7 @@ class SearchConfig(TrainConfig):
 
     `epochs` is the most that may be spent: then the plan is cut by rank, with a warning.
     Penalties stay as they are for `penalty_warmup_epochs`; `warmup_epochs` is the learning rate's.
-    `kinds` are switched; LayerNorms are among them only if they are named. `tokens` in each block, class token
+    `kinds` are switched; LayerNorms only where they are named. `tokens` in each block, class token
     included, pool patches where they fall; none: all stay to the end.
     `price` is the unit of budgets in cost, `free` an operator for each kind that costs less than the
     stand-in: a third choice, which only budgets in cost make use of.
@@ -169,11 +161,7 @@ class SearchConfig(TrainConfig):
     penalty_warmup_epochs: int = 5
     budgets: tuple[Budget, ...] = (Budget({"gelu": 0.1, "softmax": 0.1}),)
     descents: dict[str, Descent] = field(
-        default_factory=lambda: {
-            "gelu": Descent(min_drop=2),
-            "softmax": Descent(min_drop=200),
-            "norm": Descent(min_drop=1),
-        }
+        default_factory=lambda: {"gelu": Descent(min_drop=2), "softmax": Descent(min_drop=200)}
     )
     switch_learning_rate: float = 1e-4
     epsilon: float = 1e-3
@@ -189,6 +177,17 @@ class SearchConfig(TrainConfig):
     start: Literal["teacher", "random"] = "teacher"
     distill: bool = True
     temperature: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in ("exact", "stand_in"):
+            object.__setattr__(self, name, with_norms(name, getattr(self, name)))
+
+    def descent(self, kind: str) -> Descent:
+        """How a kind is pressed down: LayerNorms, of which there are few, as GELUs unless told otherwise."""
+        if kind in self.descents:
+            return self.descents[kind]
+        own = self.descents["gelu"]
+        return own if isinstance(own.min_drop, float) else replace(own, min_drop=min(own.min_drop, 1))
 
     def problems(self) -> list[str]:
         """Everything that is wrong with these settings, in sentences."""
@@ -246,9 +245,8 @@ def _kind_problems(config: SearchConfig) -> list[str]:
     ]
     if not config.kinds:
         found.append("no kind is switched, so there is nothing to search")
-    for kind in (*PAPER_KINDS, *(kind for kind in config.kinds if kind == "norm")):
-        if kind not in config.descents:
-            found.append(f"no descent is given for {kind}")
+    found += [f"no descent is given for {kind}" for kind in PAPER_KINDS if kind not in config.descents]
+    for kind in KINDS:
         for role, names in (("exact", config.exact), ("stand-in", config.stand_in)):
             if kind not in names:
                 found.append(f"no {role} operator is given for {kind}")
@@ -292,7 +290,8 @@ def budgets_problems(budgets: tuple[Budget, ...], price: Price | None) -> list[s
 def _budget_problems(budget: Budget) -> list[str]:
     found = []
     if budget.cost is None:
-        found += [f"budget {budget.name!r} says nothing about {k}" for k in PAPER_KINDS if k not in budget.sites]
+        unsaid = [kind for kind in PAPER_KINDS if kind not in budget.sites]
+        found += [f"budget {budget.name!r} says nothing about {kind}" for kind in unsaid]
     elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
         found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
     elif not 0 < budget.cost < math.inf:
@@ -359,7 +358,8 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
     data = asdict(config)
     if isinstance(config, SearchConfig):
         data["budgets"] = [budget.to_json() for budget in config.budgets]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+    return as_before_norms(plain)
 
 
 def from_json(kind: type[Config], data: Mapping[str, Any]) -> Config:

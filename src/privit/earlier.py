@@ -1,9 +1,14 @@
-"""Settings that earlier versions wrote into config.json, in today's names."""
+"""Settings as earlier versions wrote them into config.json, read and written so that their runs go on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from privit.operators import STAND_IN, UNTOUCHED
+
+_NORM = {"exact": UNTOUCHED["norm"], "stand_in": STAND_IN["norm"], "granularity": "layer"}
+"""What a search's settings say of LayerNorms unless told otherwise."""
 
 RETIRED = frozenset(("sparsify", "compare_with", "temperature_squared", "max_cut_loss", "force"))
 """Settings that are gone: nothing set them, and their defaults are what is done now."""
@@ -17,4 +22,22 @@ def in_todays_names(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         found["penalty_warmup_epochs"] = found["warmup_epochs"]
         if found.get("schedule") == "constant":
             found["warmup_epochs"] = 0
+    return found
+
+
+def with_norms(name: str, setting: Any) -> Any:
+    """A setting by kind, with what it says of LayerNorms where it was written before these had any."""
+    return {"norm": _NORM[name], **setting} if isinstance(setting, Mapping) else setting
+
+
+def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) -> dict[str, Any]:
+    """Settings without what says that tokens and LayerNorms are as usual (`stand_in`: what may stand there).
+
+    So a run that was written before these had settings is the same run, and so is a stage of a sweep.
+    """
+    usual = _NORM | ({} if stand_in is None else {"stand_in": stand_in})
+    found = {name: value for name, value in settings.items() if name != "tokens" or value}
+    for name in found.keys() & _NORM.keys():
+        if isinstance(found[name], Mapping) and found[name].get("norm") == usual[name]:
+            found[name] = {kind: value for kind, value in found[name].items() if kind != "norm"}
     return found

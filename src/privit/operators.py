@@ -140,7 +140,7 @@ TABLE: tuple[Operator, ...] = (
         24, "constant_attn", "softmax", "constant", "c0", parameters={"c0": "head"}, initial={"c0": 1.0}
     ),
     # What a LayerNorm multiplies a token of mean zero with; v is the token's variance, r the factor of the
-    # nearest LayerNorm before it that is neither reused nor fixed, times the scalars of the reused ones between.
+    # nearest LayerNorm before it that is neither reused nor fixed, times the scalars of reused ones between.
     Operator(32, "layer_norm", "norm", "normalised", "1 / sqrt(v + eps)", exact=True),
     Operator(33, "reused_norm", "norm", "reused", "s r", parameters={"s": "site"}, initial={"s": 1.0}),
     Operator(
@@ -176,7 +176,7 @@ def parameter_shapes(
 ) -> dict[str, Shape]:
     """Full weight name and shape of each parameter that `entry` owns in one layer."""
     block = spec.blocks[layer]
-    sizes = {"channel": (block.mlp_width,), "head": (block.heads,)}
+    sizes: dict[str, Shape] = {"channel": (block.mlp_width,), "head": (block.heads,)}
     if entry.kind == "norm":
         sizes["site"] = sites(spec, granularity or Granularity())["norm"][layer]
     prefix = f"blocks.{layer}.{entry.kind}.{entry.name}."
@@ -189,3 +189,10 @@ STAND_IN = {"gelu": "identity", "softmax": "squared_attn", "norm": "reused_norm"
 """The paper's stand-ins; the paper keeps every LayerNorm."""
 FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn", "norm": "reused_norm"}
 """Stand-ins whose parameters are fitted to the teacher."""
+FREE = {
+    "quadratic": "affine",
+    "quadratic_attn": "constant_attn",
+    "squared_attn": "uniform_attn",
+    "linear_norm": "reused_norm",
+}
+"""What costs less than a stand-in with a square: the third choice of a search with a cost budget."""

@@ -176,7 +176,8 @@ def _first_norms(shape: Shape, count: int, layer: int) -> np.ndarray:
         )
     if layer == 0 and count == 0:
         raise BudgetError(
-            "the first LayerNorm is to be reused, but there is none before it", "keep 1 or 2 in the first block"
+            "the first LayerNorm is to be reused, but there is none before it",
+            "keep 1 or 2 in the first block",
         )
     place = np.arange(shape[0])
     return (place < count) | (place >= most)
@@ -264,7 +265,7 @@ def _check_sources(plan: Plan) -> None:
     if (reused & ~computed).any():
         place = int(np.argmax((reused & ~computed).any(axis=1)))
         raise ArtifactError(
-            f"LayerNorm {place} of the plan reuses what an earlier one computed, but none before it computes any",
+            f"LayerNorm {place} of the plan reuses what one before it computed, but none there does",
             "keep the first LayerNorm exact",
         )
 

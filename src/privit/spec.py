@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -17,6 +17,11 @@ KINDS = ("gelu", "softmax", "norm")
 """The kinds of nonlinearity that have sites, in the order in which a block meets them last to first."""
 PAPER_KINDS = ("gelu", "softmax")
 """The kinds that the paper replaces, and that are searched unless told otherwise."""
+def switched_kinds(named: Iterable[str]) -> tuple[str, ...]:
+    """The kinds that a search keeps account of: the paper's, and LayerNorms where they are named."""
+    return tuple(kind for kind in KINDS if kind in (*PAPER_KINDS, *named))
+
+
 NORM_PLACES = ("norm1", "norm2")
 """The LayerNorms of a block, in order; the last block's sites also hold the model's final one."""
 
@@ -128,10 +133,11 @@ class Spec:
         return len(self.blocks)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data from which `Spec.from_json` makes an equal spec; blocks without a pool say nothing of it."""
+        """Plain data from which `Spec.from_json` makes an equal spec; pools are named where there are any."""
         data = asdict(self)
         data["blocks"] = [
-            {name: value for name, value in block.items() if value or name != "pool"} for block in data["blocks"]
+            {name: value for name, value in block.items() if value or name != "pool"}
+            for block in data["blocks"]
         ]
         return data
 

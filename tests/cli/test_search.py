@@ -11,7 +11,7 @@ from tiny import SOFTMAX_SITES
 
 from privit.cli import main
 from privit.plan import load_plan
-from privit.spec import KINDS
+from privit.spec import PAPER_KINDS
 
 OWN = '{ gelu = "affine", softmax = "scale_attn" }'
 MORE_THAN_THE_MODEL_COSTS = "1e9"
@@ -28,7 +28,7 @@ def searched(teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         result = json.loads(capsys.readouterr().out)
         plan = load_plan(out / "plan.safetensors")
         layers = range(len(plan.layers["gelu"]))
-        return result, {entry.name for kind in KINDS for i in layers for entry in plan.operators(kind, i)}
+        return result, {entry.name for kind in PAPER_KINDS for i in layers for entry in plan.operators(kind, i)}
 
     return run
 

@@ -6,7 +6,7 @@ import pytest
 
 from privit.errors import RequestError
 from privit.operators import BY_ID, BY_NAME, DEGREES, TABLE, Operator, operator, parameter_shapes
-from privit.spec import KINDS, Spec
+from privit.spec import KINDS, Granularity, Spec
 
 
 def test_names_and_ids_are_unique_and_fit_a_byte() -> None:
@@ -24,6 +24,7 @@ def test_every_entry_has_a_kind_a_formula_and_a_start_for_each_parameter(entry: 
 @pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.name)
 def test_every_entry_says_what_its_family_needs(entry: Operator) -> None:
     of_kind = {"gelu": {"pointwise", "square", "linear"}, "softmax": {"normalised", *DEGREES}}
+    of_kind |= {"norm": {"normalised", "reused", "linear", "constant"}}
     assert entry.family in of_kind[entry.kind]
     if entry.family in DEGREES:
         assert not entry.exact
@@ -54,6 +55,18 @@ def test_parameters_have_one_value_per_channel_or_head(tiny_spec: Spec) -> None:
     }
     assert set(parameter_shapes(tiny_spec, 0, operator("quadratic_attn")).values()) == {(2,)}
     assert parameter_shapes(tiny_spec, 0, operator("identity")) == {}
+
+
+def test_parameters_at_layer_norms_have_one_value_per_site(tiny_spec: Spec) -> None:
+    assert parameter_shapes(tiny_spec, 0, operator("reused_norm")) == {"blocks.0.norm.reused_norm.s": (2,)}
+    classes = Granularity(norm="class")
+    last = parameter_shapes(tiny_spec, tiny_spec.depth - 1, operator("linear_norm"), classes)
+    assert {name.rpartition(".")[2]: shape for name, shape in last.items()} == {"b": (3, 2), "a": (3, 2)}
+
+
+def test_ids_of_norms_are_what_plans_on_disk_say() -> None:
+    norms = {entry.name: entry.id for entry in TABLE if entry.kind == "norm"}
+    assert norms == {"layer_norm": 32, "reused_norm": 33, "linear_norm": 34, "fixed_norm": 35}
 
 
 def test_an_unknown_operator_is_refused_with_the_known_names() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from privit.errors import ArtifactError, BudgetError, RequestError
 from privit.operators import operator
@@ -18,12 +21,13 @@ from privit.plan import (
     load_plan,
     plan_from_counts,
     plan_from_ids,
+    plan_from_kept,
     save_plan,
     site_budget,
     swap_operator,
     uniform_plan,
 )
-from privit.spec import Granularity, Spec, sites, vit_spec
+from privit.spec import Granularity, Spec, sites, vit_spec, with_tokens
 
 VIT_TINY = vit_spec(224, 16, 192, 12, 3, 1000)
 PAPER_GELU = [127, 1, 41, 6, 5, 6, 6, 4, 1, 1, 1, 1]
@@ -151,3 +155,68 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a plan")
     with pytest.raises(ArtifactError, match="not a readable plan"):
         load_plan(path)
+
+
+def test_a_plan_from_before_norms_had_sites_has_them_exact(tiny_plan: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.safetensors"
+    tensors = {f"{k}.{i}": a for k in ("gelu", "softmax") for i, a in enumerate(tiny_plan.layers[k])}
+    path.write_bytes(save(tensors, metadata={"granularity": json.dumps({"gelu": "token", "softmax": "row"})}))
+    found = load_plan(path)
+    assert found.hash() == tiny_plan.hash()
+    assert not found.replaces("norm")
+
+
+def test_the_hash_of_a_plan_with_exact_norms_is_what_it_was_before_they_had_sites() -> None:
+    spec = vit_spec(8, 4, 8, 2, 2, 3)
+    plan = uniform_plan(spec, "identity", "squared_attn")
+    digest = hashlib.sha256(b'{"gelu": "token", "softmax": "row"}')
+    for kind, shape in (("gelu", (5,)), ("softmax", (2, 5))):
+        for _ in range(2):
+            digest.update(f"{kind}{shape}".encode())
+            digest.update(np.full(shape, 1 if kind == "gelu" else 17, np.uint8).tobytes())
+    assert plan.hash() == digest.hexdigest()
+    assert uniform_plan(spec, "identity", "squared_attn", norm="fixed_norm").hash() != plan.hash()
+
+
+def test_a_plan_with_replaced_norms_survives_a_round_trip(tmp_path: Path) -> None:
+    spec = with_tokens(vit_spec(16, 4, 8, 3, 2, 3), [17, 5, 5])
+    plan = uniform_plan(spec, granularity=Granularity(norm="class"), norm="reused_norm")
+    save_plan(plan, tmp_path / "plan.safetensors")
+    found = load_plan(tmp_path / "plan.safetensors")
+    assert found.hash() == plan.hash()
+    assert found.granularity == plan.granularity
+    check_plan(spec, found)
+
+
+def test_a_first_norm_that_had_nothing_to_reuse_stays_exact() -> None:
+    spec = vit_spec(8, 4, 8, 3, 2, 3)
+    plan = uniform_plan(spec, norm="reused_norm")
+    assert plan.kept("norm") == [1, 0, 0]
+    masks = [np.zeros(2, bool), np.zeros(2, bool), np.zeros(3, bool)]
+    shapes = sites(spec, Granularity())
+    others = {kind: [np.ones(s, bool) for s in shapes[kind]] for kind in ("gelu", "softmax")}
+    assert plan_from_kept(Granularity(), others | {"norm": masks}).hash() == plan.hash()
+    layers = {kind: [ids.copy() for ids in arrays] for kind, arrays in plan.layers.items()}
+    layers["norm"][0][0] = operator("reused_norm").id
+    with pytest.raises(ArtifactError, match="LayerNorm 0 of the plan reuses"):
+        check_plan(spec, plan_from_ids(plan.granularity, layers))
+    layers["norm"][0][0] = operator("fixed_norm").id
+    with pytest.raises(ArtifactError, match="LayerNorm 1 of the plan reuses"):
+        check_plan(spec, plan_from_ids(plan.granularity, layers))
+    layers["norm"][0][0] = operator("linear_norm").id
+    check_plan(spec, plan_from_ids(plan.granularity, layers))
+
+
+def test_counts_of_norms_keep_norm1_first_and_the_final_one() -> None:
+    spec = vit_spec(8, 4, 8, 3, 2, 3)
+    plan = plan_from_counts(spec, [0] * 3, [0] * 3, norms=[2, 1, 0])
+    exact, reused = operator("layer_norm").id, operator("reused_norm").id
+    assert [ids.tolist() for ids in plan.layers["norm"]] == [
+        [exact, exact],
+        [exact, reused],
+        [reused, reused, exact],
+    ]
+    assert plan_from_counts(spec, [0] * 3, [0] * 3).kept("norm") == [2, 2, 3]
+    for counts, said in (([0, 1, 1], "the first LayerNorm is to be reused"), ([2, 3, 0], "a block has 2")):
+        with pytest.raises(BudgetError, match=said):
+            plan_from_counts(spec, [0] * 3, [0] * 3, norms=counts)

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privit.errors import RequestError
-from privit.spec import Block, Granularity, Spec, sites, vit_spec, weight_shapes, with_image_size
+from privit.spec import (
+    KINDS,
+    Block,
+    Granularity,
+    Spec,
+    sites,
+    switched_kinds,
+    vit_spec,
+    weight_shapes,
+    with_image_size,
+    with_tokens,
+    without_pools,
+)
 
 VIT_BASE = vit_spec(224, 16, 768, 12, 12, 1000)
 
@@ -45,12 +57,12 @@ def test_a_spec_survives_json(spec: Spec) -> None:
 def test_there_is_a_site_array_for_each_layer_and_kind(spec: Spec) -> None:
     for gelu, softmax in (("token", "row"), ("element", "head"), ("layer", "layer")):
         found = sites(spec, Granularity(gelu, softmax))  # type: ignore[arg-type]
-        assert [len(found[kind]) for kind in ("gelu", "softmax")] == [spec.depth, spec.depth]
+        assert [len(found[kind]) for kind in KINDS] == [spec.depth] * 3
 
 
 def test_vit_base_has_the_nonlinearities_that_the_engine_notes_count() -> None:
     counts = {k: sum(map(np.prod, v)) for k, v in sites(VIT_BASE, Granularity("element", "row")).items()}
-    assert counts == {"gelu": 12 * 197 * 3072, "softmax": 12 * 12 * 197}
+    assert counts == {"gelu": 12 * 197 * 3072, "softmax": 12 * 12 * 197, "norm": 25}
     assert (counts["gelu"], counts["softmax"]) == (7_262_208, 28_368)
 
 
@@ -88,3 +100,60 @@ def test_a_spec_that_describes_no_model_is_refused(change: dict[str, Any], found
 def test_all_problems_of_a_spec_come_in_one_error() -> None:
     with pytest.raises(RequestError, match=r"image size 30 .*; block 0: width 10 .*; block 1"):
         vit_spec(30, 4, 10, 2, 3, 10)
+
+
+def test_a_block_before_which_tokens_fall_gets_a_pool() -> None:
+    whole = vit_spec(32, 8, 16, 4, 2, 5)
+    pooled = with_tokens(whole, [17, 17, 5, 3])
+    assert [block.pool for block in pooled.blocks] == [0, 0, 4, 2]
+    assert [pooled.tokens_in(layer) for layer in range(5)] == [17, 17, 5, 3, 3]
+    assert [pooled.patches_before(layer) for layer in range(4)] == [16, 16, 16, 4]
+    shapes = weight_shapes(pooled)
+    assert shapes["blocks.2.pool.weight"] == (4, 16)
+    assert shapes["blocks.3.pool.weight"] == (2, 4)
+    found = sites(pooled, Granularity())
+    assert found["gelu"] == [(17,), (17,), (5,), (3,)]
+    assert found["softmax"] == [(2, 17), (2, 17), (2, 5), (2, 3)]
+    assert without_pools(pooled) == whole == with_tokens(pooled, [17] * 4)
+
+
+def test_a_model_without_a_class_token_counts_patches_alone() -> None:
+    spec = with_tokens(vit_spec(32, 8, 16, 2, 2, 5, class_token=False, pooling="mean"), [16, 4])
+    assert spec.blocks[1].pool == 4
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ([17, 17], "2 token counts given, but the model has 3 blocks"),
+        ([17, 5, 9], "block 2 is to have 9 tokens, but only 5 reach it"),
+        ([18, 17, 17], "block 0 is to have 18 tokens, but only 17 reach it"),
+        ([17, 17, 1], "block 2 is to have 1 tokens, which leaves no patch"),
+    ],
+)
+def test_tokens_that_cannot_be_are_refused(tokens: list[int], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        with_tokens(vit_spec(32, 8, 16, 3, 2, 5), tokens)
+
+
+def test_a_pool_to_more_patches_than_there_are_is_refused() -> None:
+    spec = vit_spec(32, 8, 16, 2, 2, 5)
+    blocks = (spec.blocks[0], replace(spec.blocks[1], pool=17))
+    with pytest.raises(RequestError, match="block 1 pools to 17 patches, but 16 reach it"):
+        replace(spec, blocks=blocks)
+    with pytest.raises(RequestError, match=r"pool is 4\.0, not a whole number"):
+        Spec.from_json(spec.to_json() | {"blocks": [{"heads": 2, "mlp_width": 64, "pool": 4.0}]})
+
+
+def test_every_layer_norm_has_a_site_and_the_last_block_holds_the_final_one() -> None:
+    spec = vit_spec(32, 8, 16, 3, 2, 5)
+    assert sites(spec, Granularity())["norm"] == [(2,), (2,), (3,)]
+    assert sites(spec, Granularity(norm="class"))["norm"] == [(2, 2), (2, 2), (3, 2)]
+    assert len(spec.norms) == 7
+    assert (spec.norms[0], spec.norms[-1]) == ("blocks.0.norm1", "norm")
+    assert "pool" not in json.dumps(spec.to_json()["blocks"])
+
+
+def test_a_search_keeps_account_of_layer_norms_where_they_are_named() -> None:
+    assert switched_kinds(("gelu",)) == ("gelu", "softmax")
+    assert switched_kinds(("norm",)) == KINDS

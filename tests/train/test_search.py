@@ -16,7 +16,7 @@ from privit.config import Budget, Descent, SearchConfig, keep
 from privit.errors import BudgetError, RequestError
 from privit.plan import load_plan
 from privit.runs import load_run
-from privit.spec import KINDS, vit_spec
+from privit.spec import PAPER_KINDS, vit_spec
 from privit.train.descent.binarize import active, keep_above, keep_ranked
 from privit.train.descent.descent import SearchStage, levels_of
 from privit.train.loop.optimize import make_optimizer
@@ -115,9 +115,9 @@ def test_switches_without_use_reach_zero_exactly_and_stay_within_bounds() -> Non
         stage.before_step()
         optimizer.step()
         stage.after_step()
-        for kind in KINDS:
+        for kind in PAPER_KINDS:
             assert all(s.min() >= 0 and s.max() <= 1 for s in student.switches(kind))
-    assert {stage.count(kind) for kind in KINDS} == {0}
+    assert {stage.count(kind) for kind in PAPER_KINDS} == {0}
     assert all(float(s.detach().max()) == 0 for s in student.switches("gelu"))
 
 
@@ -126,7 +126,7 @@ def test_a_search_meets_its_budget_fully_and_says_what_each_layer_keeps(
 ) -> None:
     result = search(teacher_run, tmp_path / "search", SEARCH)
     assert (result["kept_gelu"], result["kept_softmax"]) == (0.2 * GELU_SITES, 0.2 * SOFTMAX_SITES)
-    assert {kind: sum(result["kept"][kind]) for kind in KINDS} == {"gelu": 2, "softmax": 4}
+    assert {kind: sum(result["kept"][kind]) for kind in PAPER_KINDS} == {"gelu": 2, "softmax": 4}
     assert result["granularity"] == {"gelu": "token", "softmax": "row"}
     records = load_run(tmp_path / "search", "search").metrics()
     assert result["epochs"] == len(records) < SEARCH.epochs

@@ -107,5 +107,5 @@ def show_kept(result: Mapping[str, Any]) -> None:
         said = f"{name}: {price.show(figures['predicted_cost'])} predicted under {price.setting}"
         if "measured_cost" in figures:
             said += f", {price.show(figures['measured_cost'])} measured"
-        rows = [(kind, *figures["kept"][kind]) for kind in KINDS]
+        rows = [(kind, *figures["kept"][kind]) for kind in KINDS if kind in figures["kept"]]
         show_rows(said, ("kept", *(f"layer {i}" for i in range(len(rows[0]) - 1))), rows)

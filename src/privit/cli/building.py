@@ -18,7 +18,7 @@ from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, fr
 from privit.errors import RequestError
 from privit.operators import FITTED
 from privit.presets import Preset, preset, with_strategy
-from privit.spec import KINDS
+from privit.spec import KINDS, PAPER_KINDS, switched_kinds
 
 Settings = Annotated[
     tuple[str, ...],
@@ -114,6 +114,7 @@ def search(
     keep: tuple[float, ...] = (),
     gelu_budget: float | None = None,
     softmax_budget: float | None = None,
+    norm_budget: float | None = None,
     preset: str = "paper",
     strategy: int | None = None,
     fitted: bool = False,
@@ -141,6 +142,7 @@ def search(
         keep: Share of the sites of each kind that may stay; several shares give several plans in one descent.
         gelu_budget: GELU sites that may stay: a count, or a share below 1.
         softmax_budget: Softmax sites that may stay: a count, or a share below 1.
+        norm_budget: LayerNorms that may stay, the first among them; without it, all do.
         preset: Settings that belong together: paper, plain or digits.
         strategy: One of the paper's strategies 1 to 5.
         fitted: Start from stand-ins fitted to the teacher instead of the paper's (or set others).
@@ -161,10 +163,13 @@ def search(
         chosen = with_strategy(chosen, strategy)
     config, own = _changed(chosen.search, {"seed": seed}, set_), "stand_in" in _given(set_)
     costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
-    caps = _site_caps(keep, gelu_budget, softmax_budget) if any(costs.values()) else {}
+    sites = _per_kind({"gelu": gelu_budget, "softmax": softmax_budget, "norm": norm_budget})
+    if "norm" in sites and any(costs.values()):
+        config = replace(config, kinds=switched_kinds((*config.kinds, "norm")))
+    caps = _site_caps(config, keep, sites) if any(costs.values()) else {}
     priced = with_cost_budgets(config, costs, protocol, network, caps)
     if priced == config:
-        config = _with_budgets(config, keep, gelu_budget, softmax_budget)
+        config = _with_budgets(config, keep, sites)
     else:
         config, fitted = with_choices(priced, not own), fitted or not own
     if (fitted or no_training) and not own:
@@ -183,7 +188,10 @@ def search(
         from privit.train.fitting.fit import FitConfig
         from privit.train.training_free import fitted_start
 
-        initial = fitted_start(run, config.granularity, config.stand_in, FitConfig(seed=seed))
+        fitting = FitConfig(seed=seed)
+        initial = fitted_start(
+            run, config.granularity, config.stand_in, fitting, config.kinds, config.tokens
+        )
     _close_search(out, run_search(run, out, config, initial), measure, json)
 
 
@@ -279,25 +287,22 @@ def _value(text: str) -> Any:
         return text
 
 
-def _with_budgets(
-    config: SearchConfig, keep: tuple[float, ...], gelu: float | None, softmax: float | None
-) -> SearchConfig:
-    if keep and (gelu is not None or softmax is not None):
+def _with_budgets(config: SearchConfig, keep: tuple[float, ...], sites: dict[str, float]) -> SearchConfig:
+    if keep and sites:
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
     _refuse_counts(keep)
     if keep:
-        budgets = tuple(Budget(dict.fromkeys(KINDS, share), f"keep-{share:g}") for share in keep)
+        kinds = switched_kinds(config.kinds)
+        budgets = tuple(Budget(dict.fromkeys(kinds, share), f"keep-{share:g}") for share in keep)
         return replace(config, budgets=budgets)
-    if gelu is None and softmax is None:
+    if not sites:
         return config
-    sites = _per_kind(gelu, softmax)
     # A kind without a budget stays as it is.
-    budget = Budget(dict.fromkeys(KINDS, 1.0) | sites)
+    budget = Budget(dict.fromkeys(PAPER_KINDS, 1.0) | sites)
     return replace(config, budgets=(budget,), kinds=tuple(k for k in KINDS if k in sites))
 
 
-def _per_kind(gelu: float | None, softmax: float | None) -> dict[str, float]:
-    given = {"gelu": gelu, "softmax": softmax}
+def _per_kind(given: dict[str, float | None]) -> dict[str, float]:
     # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
     return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
 
@@ -311,16 +316,18 @@ def _refuse_counts(keep: tuple[float, ...]) -> None:
             )
 
 
-def _site_caps(keep: tuple[float, ...], gelu: float | None, softmax: float | None) -> dict[str, float]:
+def _site_caps(
+    config: SearchConfig, keep: tuple[float, ...], sites: dict[str, float]
+) -> dict[str, float]:
     """The most exact sites that plans of budgets in cost may have."""
     if len(keep) > 1:
         raise RequestError(
             "--keep was given several shares beside a budget in cost", "give one: a cap for all of them"
         )
-    if keep and (gelu is not None or softmax is not None):
+    if keep and sites:
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
     _refuse_counts(keep)
-    return dict.fromkeys(KINDS, keep[0]) if keep else _per_kind(gelu, softmax)
+    return dict.fromkeys(switched_kinds(config.kinds), keep[0]) if keep else sites
 
 
 def _finish(title: str, result: dict[str, Any], json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from privit.config import FinetuneConfig, SearchConfig, from_json, to_json
 from privit.operators import FITTED
 from privit.presets import Preset, with_strategy
-from privit.spec import KINDS
+from privit.spec import PAPER_KINDS
 
 Route = Literal["search", "untrained", "random", "spread", "first-layers", "matching", "layers", "dense"]
 """How a method comes to its plan; all but dense are fine-tuned afterwards, unless they say otherwise."""
@@ -72,7 +72,7 @@ class Method:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds that the method replaces."""
-        named = self.search.get("kinds", KINDS)
+        named = self.search.get("kinds", PAPER_KINDS)
         return (named,) if isinstance(named, str) else tuple(named)
 
     def settings(self, base: Preset) -> Preset:

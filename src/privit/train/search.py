@@ -52,34 +52,35 @@ def search(
     check_config(config)
     source = load_run(teacher_run, "teacher")
     teacher = read_model(source)
+    start = teacher.with_tokens(config.tokens)
     levels: list[Any] = (
-        levels_of(config.budgets, teacher.subject.spec, config)
+        levels_of(config.budgets, start.subject.spec, config)
         if config.price is None
-        else cost_levels(config.budgets, teacher.subject.spec, config.granularity)
+        else cost_levels(config.budgets, start.subject.spec, config.granularity)
     )
     given = None if initial_weights is None else weights_hash(initial_weights)
     inputs = {"teacher": model_hash(teacher), "initial_weights": given}
     if config.price is not None and not (Path(run) / "config.json").is_file():
         # Said before there is a folder, so that the next try can have the same name.
-        refuse_impossible(teacher, teacher.subject.load(), config, config.price)
+        refuse_impossible(start, teacher.subject.load(), config, config.price)
     accelerator = make_accelerator(config)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     opened = start_run(run, "search", config, inputs, accelerator, notes)
     if (finished := opened.result()) is not None:
         return finished
     data = teacher.subject.load()
-    student = _student(teacher, config, initial_weights)
+    student = _student(start, config, initial_weights)
     if config.price is None:
         stage = SearchStage(student, config, levels, _snapshot_into(opened))
     else:
         with accelerator.main_process_first():
-            ground = cost_ground(opened, teacher, data, config, config.price)
+            ground = cost_ground(opened, start, data, config, config.price)
         stage = cost_stage(student, config, levels, _snapshot_into(opened), ground, initial_weights)
     feed = make_feed(data, teacher.subject, config, teacher_of(teacher, config))
     loop = Loop(stage, feed, opened, accelerator)
     loop.go()
     accelerator.wait_for_everyone()
-    budgets = {level.name: _measure(loop, opened, level, teacher.subject, data) for level in levels}
+    budgets = {level.name: _measure(loop, opened, level, start.subject, data) for level in levels}
     if isinstance(stage, CostStage):
         for level in levels:
             budgets[level.name] |= stage.describe(level)
@@ -87,7 +88,7 @@ def search(
     if accelerator.is_main_process:
         for text in stage.warnings:
             print(f"warning: {text}", file=sys.stderr)
-        write_model(opened.folder, teacher.subject, stage.student.plan(), stage.student.weights())
+        write_model(opened.folder, start.subject, stage.student.plan(), stage.student.weights())
     result = last | {"budgets": budgets, "warnings": stage.warnings}
     result |= {"lambda": {kind: penalty.value for kind, penalty in stage.penalties.items()}}
     return close_run(opened, result, accelerator)
@@ -98,10 +99,10 @@ def cut_folder(run: Run, budget: str) -> Path:
     return run.folder / "budgets" / budget
 
 
-def _student(teacher: Model, config: SearchConfig, initial: Mapping[str, np.ndarray] | None) -> Student:
-    spec = teacher.subject.spec
-    student = Student(spec, config.granularity, config.exact, config.stand_in)
-    weights = teacher.weights if config.start == "teacher" else random_weights(spec, config.seed)
+def _student(start: Model, config: SearchConfig, initial: Mapping[str, np.ndarray] | None) -> Student:
+    spec = start.subject.spec
+    student = Student(spec, config.granularity, config.exact, config.stand_in, config.kinds)
+    weights = start.weights if config.start == "teacher" else random_weights(spec, config.seed)
     student.load_weights(dict(weights) | dict(initial or {}))
     return student
 

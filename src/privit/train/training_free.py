@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ import numpy as np
 from privit.config import Budget, SearchConfig, budgets_problems
 from privit.cost.budgets.pricing import Price
 from privit.data.datasets import Data, preprocess_split
+from privit.earlier import as_before_norms, with_norms
 from privit.errors import config_error
 from privit.operators import FITTED, UNTOUCHED, operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, write_text
-from privit.spec import KINDS, PAPER_KINDS, Granularity
+from privit.spec import KINDS, PAPER_KINDS, Granularity, switched_kinds
 from privit.train.descent.afford import (
     Affordable,
     choices,
@@ -72,6 +74,10 @@ class TrainingFreeConfig:
     score_images: int = 128
     memory_bytes: int = 4 << 30
 
+    def __post_init__(self) -> None:
+        for name in ("exact", "stand_in"):
+            object.__setattr__(self, name, with_norms(name, getattr(self, name)))
+
     def problems(self) -> list[str]:
         """Everything that is wrong with these settings, in sentences."""
         found = self.fit.problems() + budgets_problems(self.budgets, self.price)
@@ -86,13 +92,17 @@ class TrainingFreeConfig:
         A kind that is not switched keeps every site: a budget in sites says so, and one in cost has nothing
         to choose there.
         """
-        held = [kind for kind in KINDS if kind not in search.kinds]
+        kinds = switched_kinds(search.kinds)
+        held = [kind for kind in kinds if kind not in search.kinds]
         budgets, stand_in, free = search.budgets, search.stand_in, search.free
         if search.price is None:
-            budgets = tuple(replace(b, sites=b.sites | dict.fromkeys(held, 1.0)) for b in budgets)
+            whole = dict.fromkeys(held, 1.0)
+            budgets = tuple(
+                replace(b, sites={k: v for k, v in b.sites.items() if k in kinds} | whole) for b in budgets
+            )
         else:
-            stand_in = stand_in | {kind: search.exact[kind] for kind in held}
-            free = {kind: name for kind, name in free.items() if kind not in held}
+            stand_in = stand_in | {kind: search.exact[kind] for kind in KINDS if kind not in search.kinds}
+            free = {kind: name for kind, name in free.items() if kind in search.kinds}
         fit = FitConfig(seed=search.seed)
         granularity, exact, tokens = search.granularity, search.exact, search.tokens
         return cls(budgets, granularity, exact, stand_in, free, search.price, tokens, fit)
@@ -116,12 +126,11 @@ def search_without_training(
     teacher = read_model(source)
     start = teacher.with_tokens(config.tokens)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
-    settings = {"training": False} | json.loads(json.dumps(asdict(config)))
-    settings["budgets"] = [budget.to_json() for budget in config.budgets]
+    settings = {"training": False} | _settings(config)
     if config.price is not None and not (Path(run) / "config.json").is_file():
         # Said before there is a folder, so that the next try can have the same name.
         _refuse_impossible(start, config, config.price)
-    inputs, defaults = {"teacher": model_hash(teacher)}, asdict(TrainingFreeConfig())
+    inputs, defaults = {"teacher": model_hash(teacher)}, _settings(TrainingFreeConfig())
     opened = open_run(run, "search", settings, inputs, threads(), notes, defaults)
     if (finished := opened.result()) is not None:
         return finished
@@ -150,6 +159,8 @@ def fitted_start(
     granularity: Granularity | None = None,
     stand_in: dict[str, str] | None = None,
     config: FitConfig | None = None,
+    kinds: Iterable[str] = PAPER_KINDS,
+    tokens: Sequence[int] = (),
 ) -> dict[str, np.ndarray]:
     """Parameters of stand-ins fitted in the untouched teacher: `initial_weights` of a trained search.
 
@@ -158,11 +169,18 @@ def fitted_start(
     config = config or FitConfig()
     teacher = read_model(load_run(teacher_run, "teacher"))
     defaults = TrainingFreeConfig()
-    student = _switched(
-        teacher, granularity or defaults.granularity, defaults.exact, stand_in or defaults.stand_in
-    )
+    granularity, stand_in = granularity or defaults.granularity, stand_in or defaults.stand_in
+    student = _switched(teacher.with_tokens(tokens), granularity, defaults.exact, stand_in, kinds)
     fitted = fit(student, _fit_pixels(teacher, teacher.subject.load(), config), config)
     return {name: value for name, value in fitted.weights().items() if name not in teacher.weights}
+
+
+def _settings(config: TrainingFreeConfig) -> dict[str, Any]:
+    """Plain data; what was known before LayerNorms had sites is written as it was then."""
+    found = json.loads(json.dumps(asdict(config)))
+    found["budgets"] = [budget.to_json() for budget in config.budgets]
+    # Under a price, what may stand at LayerNorms is all that says whether they are replaced.
+    return as_before_norms(found, None if config.price is None else config.exact["norm"])
 
 
 def _check(config: TrainingFreeConfig) -> None:
@@ -181,17 +199,22 @@ def _fit_pixels(teacher: Model, data: Data, config: FitConfig) -> np.ndarray:
 
 
 def _switched(
-    teacher: Model, granularity: Granularity, exact: dict[str, str], stand_in: dict[str, str]
+    teacher: Model,
+    granularity: Granularity,
+    exact: dict[str, str],
+    stand_in: dict[str, str],
+    kinds: Iterable[str],
 ) -> Student:
-    student = Student(teacher.subject.spec, granularity, exact, stand_in, kinds=KINDS)
+    student = Student(teacher.subject.spec, granularity, exact, stand_in, kinds)
     student.load_weights(teacher.weights)
     return student
 
 
 def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> dict[str, Plan]:
     """One plan per budget; without anything to keep there is nothing to measure."""
-    student = _switched(teacher, config.granularity, config.exact, config.stand_in)
     budgets = {budget.name: budget.sites for budget in config.budgets}
+    kinds = {kind for sites in budgets.values() for kind in sites}
+    student = _switched(teacher, config.granularity, config.exact, config.stand_in, kinds)
     scores = {kind: [np.zeros(sites.shape) for sites in student.sites_of(kind)] for kind in KINDS}
     if any(value for sites in budgets.values() for value in sites.values()):
         fitted = fit(student, pixels, config.fit)

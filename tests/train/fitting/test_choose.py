@@ -13,7 +13,7 @@ from tiny import FINETUNE, GELU_SITES, SEARCH, SOFTMAX_SITES
 from privit.config import Budget, keep
 from privit.errors import BudgetError, RequestError
 from privit.runs import load_run, read_arrays
-from privit.spec import KINDS, Granularity, vit_spec
+from privit.spec import PAPER_KINDS, Granularity, vit_spec
 from privit.train.finetune import finetune
 from privit.train.fitting.choose import choose_plans, site_scores
 from privit.train.fitting.fit import FitConfig, fit
@@ -68,7 +68,7 @@ def test_a_group_of_sites_adds_up_to_the_loss_measured_for_it(scores: dict[str, 
 
 def test_tokens_that_nobody_reads_cost_nothing(scores: dict[str, list[np.ndarray]]) -> None:
     """In the last layer of a model pooled by class token, only the class token's sites matter."""
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         last = scores[kind][-1]
         assert last[..., 1:].max() < 1e-6 * last[..., 0].min()
 
@@ -78,10 +78,10 @@ def test_a_smaller_budget_keeps_a_part_of_what_a_larger_one_keeps(
 ) -> None:
     budgets = {"large": {"gelu": 6, "softmax": 0.5}, "small": {"gelu": 3, "softmax": 0.25}}
     plans = choose_plans(switched(), scores, budgets)
-    assert [sum(plans["large"].kept(kind)) for kind in KINDS] == [6, 10]
-    assert [sum(plans["small"].kept(kind)) for kind in KINDS] == [3, 5]
+    assert [sum(plans["large"].kept(kind)) for kind in PAPER_KINDS] == [6, 10]
+    assert [sum(plans["small"].kept(kind)) for kind in PAPER_KINDS] == [3, 5]
     exact = {"gelu": 0, "softmax": 16}
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         for small, large in zip(plans["small"].layers[kind], plans["large"].layers[kind], strict=True):
             assert not ((small == exact[kind]) & (large != exact[kind])).any()
 
@@ -95,7 +95,7 @@ def test_a_budget_above_what_there_is_is_refused(scores: dict[str, list[np.ndarr
 def test_every_granularity_has_scores_shaped_like_its_sites(granularity: Granularity) -> None:
     student = switched(granularity)
     found = site_scores(student, images()[:16])
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         assert [layer.shape for layer in found[kind]] == [sites.shape for sites in student.sites_of(kind)]
         assert all((layer >= 0).all() for layer in found[kind])
 

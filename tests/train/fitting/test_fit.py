@@ -28,12 +28,16 @@ def images(count: int = 48, spec: Spec = SPEC) -> np.ndarray:
     return np.kron(noise, np.ones((spec.image_size // 4, spec.image_size // 4))).astype(np.float32)
 
 
-def student(spec: Spec = SPEC, gelu: str = "gelu", softmax: str = "softmax", **changes: object) -> Student:
+def student(
+    spec: Spec = SPEC,
+    gelu: str = "gelu",
+    softmax: str = "softmax",
+    norm: str = "layer_norm",
+    granularity: Granularity | None = None,
+) -> Student:
     """A frozen student with weights large enough for its nonlinearities to matter."""
-    granularity = changes.get("granularity") or Granularity()
-    assert isinstance(granularity, Granularity)
     made = Student(spec, granularity)
-    made.set_plan(uniform_plan(spec, gelu, softmax, granularity))
+    made.set_plan(uniform_plan(spec, gelu, softmax, granularity, norm))
     louder = {"qkv.weight": 30, "up.weight": 30, "out.weight": 5, "down.weight": 5}
     weights = random_weights(spec, seed=1)
     made.load_weights({name: w * louder.get(name.partition(".")[2][2:], 1) for name, w in weights.items()})

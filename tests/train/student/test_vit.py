@@ -15,7 +15,7 @@ import torch
 
 from privit.errors import ArtifactError
 from privit.plan import Plan, all_weight_shapes, swap_operator, uniform_plan
-from privit.spec import KINDS, Granularity, Spec, sites, vit_spec, weight_shapes
+from privit.spec import PAPER_KINDS, Granularity, Spec, sites, vit_spec, weight_shapes
 from privit.train.baselines import random_plan
 from privit.train.descent.binarize import keep_ranked
 from privit.train.student.activations import FUNCTIONS
@@ -106,7 +106,7 @@ def plainly(spec: Spec, weights: dict[str, np.ndarray], plan: Plan, image: np.nd
 def test_a_frozen_student_is_the_network_that_its_plan_describes(
     spec: Spec, stand_ins: tuple[str, str]
 ) -> None:
-    stand_in = dict(zip(KINDS, stand_ins, strict=True))
+    stand_in = dict(zip(PAPER_KINDS, stand_ins, strict=True))
     student = make_student(spec, stand_in=stand_in)
     student.set_plan(random_plan(spec, 0.5, 0.5, stand_in=stand_in))
     image = make_images(spec, 1)
@@ -130,8 +130,8 @@ def test_freezing_switches_that_are_zero_or_one_changes_neither_logits_nor_gradi
     granularity: Granularity, stand_ins: tuple[str, str]
 ) -> None:
     spec = SPECS["cls, layer scale, tanh"]
-    student = make_student(spec, granularity, stand_in=dict(zip(KINDS, stand_ins, strict=True)))
-    for switch in (s for kind in KINDS for s in student.switches(kind)):
+    student = make_student(spec, granularity, stand_in=dict(zip(PAPER_KINDS, stand_ins, strict=True)))
+    for switch in (s for kind in PAPER_KINDS for s in student.switches(kind)):
         switch.data = (torch.rand_like(switch) > 0.5).double()
     frozen, images = copy.deepcopy(student), make_images(spec)
     frozen.set_plan(student.plan())
@@ -145,7 +145,7 @@ def test_freezing_switches_that_are_zero_or_one_changes_neither_logits_nor_gradi
 def test_names_in_the_state_are_the_canonical_names() -> None:
     spec = SPECS["cls, layer scale, tanh"]
     student = Student(spec, stand_in={"gelu": "quadratic"})
-    switches = {f"blocks.{i}.{kind}.switch" for i in range(spec.depth) for kind in KINDS}
+    switches = {f"blocks.{i}.{kind}.switch" for i in range(spec.depth) for kind in PAPER_KINDS}
     fitted = {f"blocks.{i}.gelu.quadratic.{q}" for i in range(spec.depth) for q in ("q2", "q1", "q0")}
     assert set(student.state_dict()) == set(weight_shapes(spec)) | switches | fitted
     plan = random_plan(spec, 0.3, 0.3, stand_in={"gelu": "affine"})
@@ -157,7 +157,7 @@ def test_names_in_the_state_are_the_canonical_names() -> None:
 @pytest.mark.parametrize("granularity", GRANULARITIES, ids=lambda g: f"{g.gelu}-{g.softmax}")
 def test_switches_have_the_shapes_of_the_sites_and_start_at_one(granularity: Granularity) -> None:
     student = Student(SPECS["cls"], granularity)
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         assert [tuple(s.shape) for s in student.switches(kind)] == sites(SPECS["cls"], granularity)[kind]
         assert all((s == 1).all() for s in student.switches(kind))
 
@@ -270,7 +270,7 @@ def test_no_python_loop_runs_over_sites() -> None:
         images = make_images(spec).float()
 
         def work(student: Student = student, images: torch.Tensor = images) -> None:
-            for kind in KINDS:
+            for kind in PAPER_KINDS:
                 values = [s.detach().numpy() for s in student.switches(kind)]
                 kept = keep_ranked(values, sum(v.size for v in values) // 10)
                 student.freeze(kind, student.ids_where(kind, kept))

@@ -11,7 +11,7 @@ from privit.config import Budget, type_problems
 from privit.cost.budgets.pricing import Price
 from privit.errors import PrivitError
 from privit.presets import Preset
-from privit.spec import KINDS
+from privit.spec import KINDS, PAPER_KINDS, switched_kinds, with_tokens
 from privit.sweep.methods import METHODS, Method, merged
 from privit.sweep.recipe.cost_budgets import (
     cost_budgets,
@@ -69,6 +69,11 @@ def read_front(
     named = ", ".join(budget.name for budget in budgets)
     problems += [f"{where}: only has {name!r}, but the budgets are {named}" for name in unknown]
     front = Front(methods, budgets, table.get("one_descent", True), price, only)
+    if any("norm" in budget.sites for budget in budgets) and not any("norm" in m.kinds for m in methods):
+        problems.append(
+            f"{where}: a budget has norm, but no method here replaces LayerNorms; give one "
+            'search = { kinds = ["gelu", "softmax", "norm"] }'
+        )
     for method in methods:
         _check_method(method, front if not found else replace(front, budgets=()), where, setting, problems)
     return front
@@ -97,7 +102,7 @@ def _budgets(table: Table, where: str, problems: list[str]) -> tuple[Budget, ...
         for share in shares
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1
     ]
-    given: list[Any] = [dict.fromkeys(KINDS, share) for share in shares]
+    given: list[Any] = [dict.fromkeys(PAPER_KINDS, share) for share in shares]
     given += table.get("budgets", [])
     if grid := table.get("grid"):
         given += [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -123,6 +128,9 @@ def _check_method(method: Method, front: Front, where: str, setting: Setting, pr
         return
     found = type_problems(stages.search) or stages.search.problems()
     found += type_problems(stages.finetune) or stages.finetune.problems()
+    found += _norm_and_token_problems(method, stages)
+    setting, refused = _with_pools(setting, stages)
+    found += refused
     if front.price is not None and method.budgeted and not found:
         found += _cost_problems(method, front, stages, setting)
     in_sites = front.price is None and method.budgeted and not found
@@ -138,6 +146,29 @@ def _check_method(method: Method, front: Front, where: str, setting: Setting, pr
         found += _layer_problems(method, setting)
     found += _student_problems(method, front)
     problems += [f"{where}: {problem}" for problem in found]
+
+
+def _with_pools(setting: Setting, stages: Preset) -> tuple[Setting, list[str]]:
+    """The setting with the method's students for a model, and why there are none."""
+    if setting.spec is None or not stages.search.tokens:
+        return setting, []
+    try:
+        return replace(setting, spec=with_tokens(setting.spec, stages.search.tokens)), []
+    except PrivitError as error:
+        return setting, [f"tokens: {error.message}"]
+
+
+def _norm_and_token_problems(method: Method, stages: Preset) -> list[str]:
+    """Who can replace LayerNorms and pool tokens: searches, from whose weights it then goes on."""
+    found = []
+    if method.route not in ("search", "untrained") and "norm" in method.kinds:
+        found.append("only searches replace LayerNorms; leave norm out of its kinds")
+    searched = method.route in ("search", "untrained") and not method.retrain
+    if stages.search.tokens and not searched and method.route != "dense":
+        found.append("its models have the teacher's tokens; give tokens to a method that searches")
+    if set(switched_kinds(method.kinds)) != set(switched_kinds(stages.search.kinds)):
+        found.append('give norm to the method itself: search = { kinds = ["gelu", "softmax", "norm"] }')
+    return found
 
 
 def _cost_problems(method: Method, front: Front, stages: Preset, setting: Setting) -> list[str]:

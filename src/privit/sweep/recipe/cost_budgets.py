@@ -15,7 +15,7 @@ from privit.spec import KINDS, Granularity, Spec
 from privit.sweep.methods import PLANNED, Method
 from privit.sweep.recipe.keys import COST_BUDGETS, Table
 
-TEACHERS = ("gelu", "relu", "softmax")
+TEACHERS = ("gelu", "relu", "softmax", "layer_norm")
 """Exact operators with which a teacher still predicts, so that what a site is worth can be measured in it."""
 NARROW = {"drop": 0.1, "peak": 0.1, "mean_exp": 1.0}
 

@@ -10,7 +10,7 @@ from privit.cost.budgets.matched import plan_at_cost
 from privit.cost.budgets.pricing import Pricer
 from privit.plan import Plan, load_plan
 from privit.runs import load_run
-from privit.spec import KINDS
+from privit.spec import PAPER_KINDS
 from privit.sweep.run.possible import check_met
 
 
@@ -35,7 +35,7 @@ def given_plan(stages: Path, source: Path, budget: str | None, wanted: dict[str,
         return without_last_layers(largest, wanted["layers"], wanted["stand_in"], kinds)
     config = from_json(SearchConfig, wanted["search"])
     spec = read_model(load_run(source)).subject.spec
-    sites = {k: wanted["sites"].get(k, 1.0) if k in config.kinds else 1.0 for k in KINDS}
+    sites = {k: wanted["sites"].get(k, 1.0) if k in config.kinds else 1.0 for k in PAPER_KINDS}
     operators = {"granularity": config.granularity, "exact": config.exact, "stand_in": config.stand_in}
     if wanted["how"] == "random":
         return random_plan(spec, sites["gelu"], sites["softmax"], wanted["seed"], **operators)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def plan_within(teacher: Path, how: str, config: SearchConfig, cost: float, seed
     pricer = Pricer(spec, config.price, teacher_ranges(model, model.subject.load(), config.seed))
 
     def plan_of(share: float) -> Plan:
-        shares = {kind: share if kind in config.kinds else 1.0 for kind in KINDS}
+        shares = {kind: share if kind in config.kinds else 1.0 for kind in PAPER_KINDS}
         operators = (config.granularity, config.exact, config.stand_in)
         if how == "random":
             return random_plan(spec, shares["gelu"], shares["softmax"], seed, *operators)

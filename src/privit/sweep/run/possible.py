@@ -62,5 +62,5 @@ def _refuse_below_floor(teacher: Path, config: SearchConfig) -> None:
     from privit.train.stages import read_model
 
     assert config.price is not None
-    model = read_model(load_run(teacher, "teacher"))
+    model = read_model(load_run(teacher, "teacher")).with_tokens(config.tokens)
     refuse_impossible(model, model.subject.load(), config, config.price)

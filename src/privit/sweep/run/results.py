@@ -102,6 +102,7 @@ def _described(spec: Spec, plan: Plan) -> dict[str, Any]:
         "total_gelu_elements": whole.kept_gelu_elements(spec),
         "total_softmax_rows": whole.kept_softmax_rows(spec),
         "operators": {kind: _operators(plan, kind) for kind in KINDS},
+        "tokens": [spec.tokens_in(layer) for layer in range(spec.depth)],
         "plan": plan.hash(),
     }
 

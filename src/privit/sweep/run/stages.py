@@ -65,7 +65,10 @@ def _search(stages: Path, task: Task) -> None:
         from privit.train.fitting.fit import FitConfig
         from privit.train.training_free import fitted_start
 
-        initial = fitted_start(teacher, config.granularity, config.stand_in, FitConfig(seed=config.seed))
+        fitting = FitConfig(seed=config.seed)
+        initial = fitted_start(
+            teacher, config.granularity, config.stand_in, fitting, config.kinds, config.tokens
+        )
     search(teacher, stages / task.name, config, initial)
     note_refused(stages / task.name, refused)
 

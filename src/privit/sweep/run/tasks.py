@@ -15,7 +15,7 @@ from typing import Any
 from privit.config import Budget, to_json
 from privit.cost.budgets.pricing import Price
 from privit.presets import Preset
-from privit.spec import KINDS
+from privit.spec import switched_kinds
 from privit.sweep.methods import Method
 from privit.sweep.recipe.cost_budgets import priced_stages
 from privit.sweep.recipe.model_and_data import site_counts
@@ -58,7 +58,9 @@ class Cell:
         return f"cells/{self.experiment.name}/{self.method.name}/{self.budget.name}/seed-{self.seed}"
 
 
-UNTRAINED_SETTINGS = ("budgets", "granularity", "kinds", "exact", "stand_in", "free", "price", "seed")
+UNTRAINED_SETTINGS = (
+    *("budgets", "granularity", "kinds", "tokens", "exact", "stand_in", "free", "price", "seed"),
+)
 """What of a search's settings matters without training."""
 NO_BUDGET = Budget({}, "all")
 """Of a method that is one point."""
@@ -160,7 +162,7 @@ class Grid:
     def _untrained(self, stages: Preset, method: Method, chain: list[Budget], seed: int, teacher: str) -> str:
         """A search that trains nothing; only what it reads of the settings decides its name."""
         search = to_json(replace(stages.search, budgets=tuple(chain), seed=seed))
-        config = {name: search[name] for name in UNTRAINED_SETTINGS}
+        config = {name: search[name] for name in UNTRAINED_SETTINGS if name in search}
         wanted = {"teacher": teacher, "config": config, "training": False}
         return self._add("search", seed, wanted, (teacher,), method.name)
 
@@ -195,20 +197,20 @@ def _descents(front: Front, method: Method, stages: Preset, setting: Setting) ->
     if front.price is not None:
         # Their order is that of their costs.
         return [list(front.budgets)] if front.one_descent else [[budget] for budget in front.budgets]
-    granularity = stages.search.granularity
+    granularity, kinds = stages.search.granularity, switched_kinds(method.kinds)
     counted = []
     for budget in front.budgets:
-        sites = {kind: budget.sites.get(kind, 1.0) if kind in method.kinds else 1.0 for kind in KINDS}
+        sites = {kind: budget.sites.get(kind, 1.0) if kind in method.kinds else 1.0 for kind in kinds}
         counts, _ = site_counts(sites, setting.spec, granularity)
         counted.append((Budget(sites, budget.name), counts))
-    counted.sort(key=lambda pair: [-pair[1][kind] for kind in KINDS])
+    counted.sort(key=lambda pair: [-pair[1][kind] for kind in kinds])
     if not front.one_descent:
         return [[budget] for budget, _ in counted]
     chains: list[list[tuple[Budget, dict[str, int]]]] = []
     for budget, counts in counted:
-        above = [c for c in chains if all(c[-1][1][kind] >= counts[kind] for kind in KINDS)]
+        above = [c for c in chains if all(c[-1][1][kind] >= counts[kind] for kind in kinds)]
         if above:
-            nearest = min(above, key=lambda c: sum(c[-1][1][kind] - counts[kind] for kind in KINDS))
+            nearest = min(above, key=lambda c: sum(c[-1][1][kind] - counts[kind] for kind in kinds))
             nearest.append((budget, counts))
         else:
             chains.append([(budget, counts)])

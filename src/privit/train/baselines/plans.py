@@ -9,7 +9,7 @@ import numpy as np
 from privit.errors import BudgetError
 from privit.operators import STAND_IN, operator
 from privit.plan import Plan, plan_from_ids, plan_from_kept, site_budget
-from privit.spec import KINDS, Granularity, Shape, Spec, sites
+from privit.spec import PAPER_KINDS, Granularity, Shape, Spec, sites
 
 Order = Callable[[str, list[Shape]], np.ndarray]
 """Which sites to keep first: flat indices over all layers of a kind."""
@@ -81,7 +81,7 @@ def spread_plan(
 
 
 def without_last_layers(
-    plan: Plan, layers: int, stand_in: dict[str, str] | None = None, kinds: tuple[str, ...] = KINDS
+    plan: Plan, layers: int, stand_in: dict[str, str] | None = None, kinds: tuple[str, ...] = PAPER_KINDS
 ) -> Plan:
     """The plan with its last `layers` layers turned to stand-ins (the paper's layer-wise Taylorization).
 
@@ -116,7 +116,7 @@ def _plan_in_order(
     granularity = granularity or Granularity()
     shapes = sites(spec, granularity)
     kept: dict[str, list[np.ndarray]] = {}
-    for kind in KINDS:
+    for kind in budgets:
         total = _count(shapes[kind])
         mask = np.zeros(total, dtype=bool)
         mask[order(kind, shapes[kind])[: site_budget(budgets[kind], total, kind)]] = True

@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from privit.config import Budget, SearchConfig
 from privit.errors import BudgetError
+from privit.operators import operator
 from privit.plan import Plan, plan_from_ids, site_budget, uniform_plan
-from privit.spec import KINDS, Spec
+from privit.spec import KINDS, Spec, switched_kinds
 from privit.train.descent.binarize import active, keep_above, keep_ranked
 from privit.train.loop.loop import Loop, Stage
 from privit.train.loop.schedule import next_penalty, penalty_from_json, penalty_to_json, start_penalty
@@ -40,13 +41,18 @@ def levels_of(budgets: tuple[Budget, ...], spec: Spec, config: SearchConfig) -> 
     """The budgets in sites, in the order in which a descent meets them; kinds not switched keep all."""
     whole = uniform_plan(spec, granularity=config.granularity)
     totals = {kind: whole.total(kind) for kind in KINDS}
-    levels = []
+    kinds, levels, first = switched_kinds(config.kinds), [], 0
+    if operator(config.stand_in["norm"]).family == "reused":
+        first = whole.layers["norm"][0][0].size
     for budget in budgets:
-        counts = {kind: site_budget(budget.sites[kind], totals[kind], kind) for kind in KINDS}
-        levels.append(Level(budget.name, {k: counts[k] if k in config.kinds else totals[k] for k in KINDS}))
-    levels.sort(key=lambda level: [-level.sites[kind] for kind in KINDS])
+        asked = {"norm": 1.0} | budget.sites
+        counts = {kind: site_budget(asked[kind], totals[kind], kind) for kind in kinds}
+        # The first LayerNorm cannot be reused, so a budget below that is met by it alone.
+        counts |= {"norm": max(counts["norm"], first)} if "norm" in kinds else {}
+        levels.append(Level(budget.name, {k: counts[k] if k in config.kinds else totals[k] for k in kinds}))
+    levels.sort(key=lambda level: [-level.sites[kind] for kind in kinds])
     for larger, smaller in pairwise(levels):
-        if any(smaller.sites[kind] > larger.sites[kind] for kind in KINDS):
+        if any(smaller.sites[kind] > larger.sites[kind] for kind in kinds):
             raise BudgetError(
                 f"budget {smaller.name!r} ({smaller.sites}) is not below budget {larger.name!r} "
                 f"({larger.sites}) in every kind, so one descent cannot meet both",
@@ -69,12 +75,13 @@ class SearchStage(Stage):
         super().__init__(student, config)
         self.settings, self.levels, self.snapshot = config, levels, snapshot
         self.switch_learning_rate = config.switch_learning_rate
+        self.kinds = switched_kinds(config.kinds)
         self.level = 0
         self.held: list[str] = []
-        self.sizes = {kind: sum(s.numel() for s in student.switches(kind)) for kind in KINDS}
-        self.penalties = {k: start_penalty(config.descents[k], self.sizes[k]) for k in KINDS}
+        self.sizes = {kind: sum(s.numel() for s in student.switches(kind)) for kind in self.kinds}
+        self.penalties = {k: start_penalty(config.descent(k), self.sizes[k]) for k in self.kinds}
         self.history = {
-            kind: [np.zeros(s.shape, np.float32) for s in student.switches(kind)] for kind in KINDS
+            kind: [np.zeros(s.shape, np.float32) for s in student.switches(kind)] for kind in self.kinds
         }
         self.warnings: list[str] = []
 
@@ -96,19 +103,18 @@ class SearchStage(Stage):
                 switch.grad.add_(self._slope(kind, layer, switch))
 
     def after_step(self) -> None:
-        """Keeps switches within [0, 1]."""
-        with torch.no_grad():
-            for kind in self._moving():
-                for switch in self.student.switches(kind):
-                    switch.clamp_(0, 1)
+        """Keeps switches within [0, 1], and at 1 where nothing can stand in."""
+        for kind in self._moving():
+            for layer in self.student.sites_of(kind):
+                layer.clamp_()
 
-    def _slope(self, kind: str, layer: int, switch: torch.Tensor) -> torch.Tensor | float:
+    def _slope(self, kind: str, layer: int, switch: Tensor) -> Tensor | float:
         """How steeply the penalty rises with each switch of a layer."""
         return self.penalties[kind].value
 
     def start(self, loop: Loop) -> None:
         """Freezes the kinds that are not searched, and meets budgets that need no training."""
-        for kind in KINDS:
+        for kind in self.kinds:
             if kind not in self.settings.kinds:
                 ones = [np.ones(s.shape, bool) for s in self.student.switches(kind)]
                 self.student.freeze(kind, self.student.ids_where(kind, ones))
@@ -118,7 +124,7 @@ class SearchStage(Stage):
         """Counts, logs soft and cut accuracy, moves penalties, cuts what has met its budget."""
         record["validation_accuracy"] = loop.accuracy(self.student, loop.feed.validation)
         penalty = 0.0
-        for kind in KINDS:
+        for kind in self.kinds:
             record[f"active_{kind}"] = self.count(kind)
             record[f"lambda_{kind}"] = self.penalties[kind].value
             if not self.student.frozen(kind):
@@ -144,7 +150,7 @@ class SearchStage(Stage):
             self.penalties[kind] = next_penalty(
                 self.penalties[kind],
                 record[f"active_{kind}"],
-                self.settings.descents[kind],
+                self.settings.descent(kind),
                 self.sizes[kind],
                 may_grow,
             )
@@ -154,7 +160,7 @@ class SearchStage(Stage):
         return [kind for kind in self._moving() if self.count(kind) <= level.sites[kind]]
 
     def _moving(self) -> list[str]:
-        return [k for k in KINDS if k not in self.held and not self.student.frozen(k)]
+        return [k for k in self.kinds if k not in self.held and not self.student.frozen(k)]
 
     def _settle(self, loop: Loop, record: dict[str, Any]) -> bool:
         """Holds, snapshots and freezes as the counts allow; true if what is trained has changed."""
@@ -177,7 +183,7 @@ class SearchStage(Stage):
         level = self.levels[self.level]
         plan = self._last_cut(level)
         if self.level == len(self.levels) - 1:
-            self._freeze(loop, [k for k in KINDS if not self.student.frozen(k)], record, plan)
+            self._freeze(loop, [k for k in self.kinds if not self.student.frozen(k)], record, plan)
             plan, self.done = self.student.plan(), True
         accuracy = self._accuracy_of(loop, plan)
         cut = planned_student(self.student.spec, plan, self._weights())
@@ -189,7 +195,7 @@ class SearchStage(Stage):
             self._hold()
 
     def _hold(self) -> None:
-        for kind in KINDS:
+        for kind in self.kinds:
             for switch in self.student.switches(kind):
                 switch.requires_grad_(kind not in self.held)
 
@@ -225,7 +231,7 @@ class SearchStage(Stage):
             "they were cut by rank. Allow more epochs, or raise the penalty or its growth"
         )
         while not self.done:
-            self.held = list(KINDS)
+            self.held = list(self.kinds)
             self._finish_level(loop, record)
 
     def _excess(self) -> str:
@@ -236,11 +242,10 @@ class SearchStage(Stage):
 
     def _cut(self, level: Level) -> Plan:
         """The plan that cutting to a budget now would give."""
-        layers: dict[str, list[np.ndarray]] = {}
         current = self.student.plan(self.settings.epsilon)
-        for kind in KINDS:
+        layers = {kind: list(ids) for kind, ids in current.layers.items()}
+        for kind in self.kinds:
             if self.student.frozen(kind):
-                layers[kind] = list(current.layers[kind])
                 continue
             values, budget = self.values(kind), level.sites[kind]
             by_rank = self.settings.binarize == "rank" or self.count(kind) > budget
@@ -258,7 +263,7 @@ class SearchStage(Stage):
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Penalties, level and held kinds; histories and frozen ids."""
-        frozen = [kind for kind in KINDS if self.student.frozen(kind)]
+        frozen = [kind for kind in self.kinds if self.student.frozen(kind)]
         numbers = {
             "done": self.done,
             "level": self.level,
@@ -268,7 +273,7 @@ class SearchStage(Stage):
             "warnings": self.warnings,
         }
         plan = self.student.plan(self.settings.epsilon)
-        arrays = {f"history/{k}/{i}": a for k in KINDS for i, a in enumerate(self.history[k])}
+        arrays = {f"history/{k}/{i}": a for k in self.kinds for i, a in enumerate(self.history[k])}
         arrays |= {f"ids/{k}/{i}": a for k in frozen for i, a in enumerate(plan.layers[k])}
         return numbers, arrays
 
@@ -278,7 +283,7 @@ class SearchStage(Stage):
         self.penalties = penalty_from_json(numbers["penalties"])
         self.warnings = list(numbers["warnings"])
         layers = range(self.student.spec.depth)
-        self.history = {kind: [arrays[f"history/{kind}/{i}"] for i in layers] for kind in KINDS}
+        self.history = {kind: [arrays[f"history/{kind}/{i}"] for i in layers] for kind in self.kinds}
         for kind in numbers["frozen"]:
             self.student.freeze(kind, [arrays[f"ids/{kind}/{i}"] for i in layers])
         self._hold()

@@ -96,7 +96,7 @@ def fit(
 
 
 def exact_copy(student: Student, pools: bool = True) -> Student:
-    """The same weights with the exact operator at every site; without `pools`, every patch stays to the end."""
+    """The same weights with the exact operator at every site; without `pools`, every patch stays."""
     spec = student.spec if pools else without_pools(student.spec)
     plan = uniform_plan(spec, granularity=student.granularity, **student.exact)
     exact = Student(spec, student.granularity, student.exact)
@@ -177,7 +177,8 @@ class _Fit:
         """Fits what stands at the last LayerNorm, on what it reads."""
         sites = cast(NormSites, self.student.sites_of("norm")[-1])
         one = self.student.spec.pooling == "cls"
-        place, rows = len(NORM_PLACES), slice(0, 1) if one else slice(int(self.student.spec.class_token), None)
+        first, place = int(self.student.spec.class_token), len(NORM_PLACES)
+        rows = slice(0, 1) if one else slice(first, None)
         for entry in _fitted_operators(sites):
             read = [Stream(*(None if x is None else x[:, rows] for x in self._stream(p))) for p in self.parts]  # type: ignore[arg-type]
             if self.student.spec.final_norm == "after_pool":

@@ -24,14 +24,13 @@ def norm_sums(
     `one` is given for the last LayerNorm: whether it reads the class token alone, or patches alone.
     """
     variance = stream.tokens.var(dim=-1, correction=0).double()  # (b, N)
-    terms = {
-        "reused": lambda: [torch.zeros_like(variance) if stream.factor is None else stream.factor.squeeze(-1)],
-        "linear": lambda: [variance, torch.ones_like(variance)],
-        "constant": lambda: [torch.ones_like(variance)],
-    }[entry.family]()
+    carried = torch.zeros_like(variance) if stream.factor is None else stream.factor.squeeze(-1)
+    ones = torch.ones_like(variance)
+    terms = {"reused": [carried], "linear": [variance, ones], "constant": [ones]}[entry.family]
     features = torch.stack([term.double() for term in terms], dim=-1)  # (b, N, K)
     target = (variance + sites.eps).rsqrt()
-    counted = _stands(sites, place, entry, variance.shape[1], one).double() * (weight * variance)  # (owners, b, N)
+    own = _stands(sites, place, entry, variance.shape[1], one).double()
+    counted = own * (weight * variance)  # (owners, b, N)
     weighted = counted.unsqueeze(-1) * features
     gram = torch.einsum("obnk,bnl->okl", weighted, features)
     return Sums(gram, torch.einsum("obnk,bn->ok", weighted, target).unsqueeze(-1))

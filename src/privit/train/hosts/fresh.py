@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from privit.errors import RequestError
-from privit.spec import Spec, vit_spec, weight_shapes
+from privit.spec import Spec, vit_spec, weight_shapes, without_pools
 
 SETTINGS: dict[str, type] = {
     "image_size": int,
@@ -95,7 +95,8 @@ def random_weights(spec: Spec, seed: int) -> dict[str, np.ndarray]:
     """Untrained weights, the same for the same spec and seed on every machine."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
-    for name, shape in weight_shapes(spec).items():
+    # A pool starts as an average of neighbours, not at random.
+    for name, shape in weight_shapes(without_pools(spec)).items():
         leaf = name.rsplit(".", 1)[-1]
         if leaf in ("scale1", "scale2") or (leaf == "weight" and len(shape) == 1):
             weights[name] = np.ones(shape, np.float32)

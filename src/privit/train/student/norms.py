@@ -1,7 +1,7 @@
 """LayerNorm with sites: a factor of its own, one that an earlier LayerNorm computed, or a constant.
 
-Tokens pass with the factor that LayerNorms before multiplied them with (`Stream.factor`); a reused one takes it
-times a scalar. A constant one passes it by. Read side by side with `serve/model/norms.py`.
+Tokens pass with the factor that LayerNorms before multiplied them with (`Stream.factor`); a reused one takes
+it times a scalar. A constant one passes it by. Read side by side with `serve/model/norms.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from privit.operators import BY_ID, Operator
 from privit.spec import Shape
 from privit.train.student.activations import FUNCTIONS
 from privit.train.student.switch import Sites
-
 
 Rows = Literal["all", "class", "patches"]
 
@@ -41,6 +40,13 @@ class NormSites(Sites):
         if self.first and self.stand_in.family == "reused":
             ids[0] = self.exact.id
         return ids
+
+    @torch.no_grad()
+    def clamp_(self) -> None:
+        """Keeps the switches within [0, 1]; that of a first LayerNorm, which has nothing to reuse, at 1."""
+        super().clamp_()
+        if self.switch is not None and self.first and self.stand_in.family == "reused":
+            self.switch[0] = 1.0
 
     @property
     def plain(self) -> bool:
@@ -99,7 +105,7 @@ class NormSites(Sites):
 def normalise(
     layer: nn.LayerNorm, sites: NormSites, place: int, stream: Stream, plain: bool, rows: Rows = "all"
 ) -> tuple[Tensor, Stream]:
-    """Normalised tokens, and the stream with the factor that goes on; `plain` where no factor is ever reused."""
+    """Normalised tokens, and the stream with the factor that goes on; `plain`: no factor is ever reused."""
     if plain:
         return layer(stream.tokens), stream
     centred = stream.tokens - stream.tokens.mean(dim=-1, keepdim=True)

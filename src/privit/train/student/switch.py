@@ -89,6 +89,12 @@ class Sites(nn.Module):
             self.inverse = torch.from_numpy(inverse)
         self._hold_parameters([entry for entry, _ in self.groups])
 
+    @torch.no_grad()
+    def clamp_(self) -> None:
+        """Keeps the switches within [0, 1]."""
+        if self.switch is not None:
+            self.switch.clamp_(0, 1)
+
     def set_stand_in(self, entry: Operator) -> None:
         """Mixes another operator in from now on, with initial parameters; only while there is a switch."""
         assert self.switch is not None

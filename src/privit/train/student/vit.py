@@ -134,7 +134,8 @@ class Student(nn.Module):
             Block(
                 spec,
                 i,
-                *(self._sites(kind, i, shapes[kind][i]) for kind in PAPER_KINDS),
+                self._sites("gelu", i, shapes["gelu"][i]),
+                self._sites("softmax", i, shapes["softmax"][i]),
                 NormSites(
                     shapes["norm"][i],
                     i == 0,
@@ -169,7 +170,7 @@ class Student(nn.Module):
     @property
     def plain_norms(self) -> bool:
         """Whether every LayerNorm is exact, so that no factor is ever reused."""
-        return all(layer.plain for layer in self.sites_of("norm"))  # type: ignore[attr-defined]
+        return all(layer.plain for layer in self.sites_of("norm"))
 
     def embed(self, images: Tensor) -> Tensor:
         """Images (B, C, S, S) to tokens (B, N, width), the class token first."""
@@ -237,7 +238,7 @@ class Student(nn.Module):
         """Fills the student; operator parameters that `weights` lacks keep their initial values."""
         parameters = {n: p for n, p in self.named_parameters() if not n.endswith(".switch")}
         own = {n for n in parameters if _is_operator_parameter(n)}
-        # A pool that the weights lack averages neighbours; one that this student has no place for is left out.
+        # A pool that the weights lack averages neighbours; one that this student has no place for goes.
         own |= {n for n in parameters if n.endswith(POOL)}
         missing = sorted(parameters.keys() - own - weights.keys())
         extra = sorted(
