@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from privit.artifact import Artifact, load_artifact
 from privit.errors import PrivitError
+from privit.machine.threads import wait_quietly
 from privit.plan import Plan
 from privit.spec import Spec
 
@@ -28,6 +29,9 @@ __all__ = [
     "search",
     "train_teacher",
 ]
+
+# Before torch or the engine is loaded, which is when they read it.
+wait_quietly()
 
 # These need torch or the engine, so they are imported when first asked for: a client never installs torch.
 _LAZY = {

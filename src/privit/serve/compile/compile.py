@@ -18,6 +18,7 @@ from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
+from privit.serve.compile.shorten import shortened
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.model.fold import fold_weights
 from privit.serve.model.forward import block, cut_patches, embed, forward, head
@@ -46,24 +47,24 @@ class Segment:
 
     name: str
     executable: libspu.Executable
+    code: str
     inputs: tuple[str, ...]
     output: str
 
 
 @dataclass(frozen=True)
 class Program:
-    """What both parties run. `code_hash` is equal for equal public parts, on every machine."""
+    """What both parties run. `code_hash` is equal for equal public parts, on every machine.
+
+    `code` is the compiled program (pphlo text), which is hashed; the executable holds it shortened.
+    """
 
     executable: libspu.Executable
+    code: str
     code_hash: str
     inputs: tuple[Input, ...]
     output: str
     segments: tuple[Segment, ...] = ()
-
-    @property
-    def code(self) -> str:
-        """The program as the engine reads it (pphlo text)."""
-        return bytes(self.executable.code).decode()
 
 
 def compiler_options() -> libspu.CompilerOptions:
@@ -109,10 +110,10 @@ def program_of(
     """A program from any function of named inputs; `parts` are its segments, each fed with what it reads."""
     quiet_engine()
     shapes = {entry.name: entry.shape for entry in inputs}
-    executable = _compile(function, shapes, tuple(shapes), OUTPUT)
-    digest = hashlib.sha256(bytes(executable.code))
+    executable, code = _compile(function, shapes, tuple(shapes), OUTPUT)
+    digest = hashlib.sha256(code.encode())
     digest.update("\n".join([*executable.input_names, *executable.output_names]).encode())
-    return Program(executable, digest.hexdigest(), inputs, OUTPUT, compile_segments(inputs, parts))
+    return Program(executable, code, digest.hexdigest(), inputs, OUTPUT, compile_segments(inputs, parts))
 
 
 def server_values(
@@ -188,16 +189,17 @@ def compile_segments(
         shape = jax.eval_shape(watched, blank).shape
         output = OUTPUT if place + 1 == len(parts) else CARRIED
         read = tuple(n for n in known if n in asked)
-        made.append(
-            Segment(name, _compile(function, {n: known[n] for n in read}, read, output), read, output)
-        )
+        executable, code = _compile(function, {n: known[n] for n in read}, read, output)
+        made.append(Segment(name, executable, code, read, output))
         known[CARRIED] = tuple(shape)
     return tuple(made)
 
 
 def _compile(
     function: Function, shapes: Mapping[str, Shape], names: tuple[str, ...], output: str
-) -> libspu.Executable:
+) -> tuple[libspu.Executable, str]:
+    """What the engine runs, and the text that it was compiled to."""
+
     def program(*arrays: jax.Array) -> jax.Array:
         return function(dict(zip(names, arrays, strict=True)))
 
@@ -213,4 +215,6 @@ def _compile(
         lambda _: [output],
         copts=compiler_options(),
     )
-    return executable
+    code = bytes(executable.code).decode()
+    executable.code = shortened(code).encode()
+    return executable, code

@@ -38,8 +38,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
     owners = {entry.name: entry.owner for entry in program.inputs} | {CARRIED: "shared"}
     layers = []
     for segment in program.segments:
-        code = bytes(segment.executable.code).decode()
-        operations = program_operations(code, [owners[name] for name in segment.inputs])
+        operations = program_operations(segment.code, [owners[name] for name in segment.inputs])
         counted = Counter((operation.name, operation.sizes) for operation in operations)
         rows = [
             {"operation": name, "sizes": list(sizes), "times": times}

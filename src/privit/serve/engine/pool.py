@@ -14,8 +14,9 @@ PREPARE_SECONDS = 1800.0
 class EnginePool:
     """Keeps one prepared worker in reserve, so that a session starts with its key exchange."""
 
-    def __init__(self, folder: Path, protocol: str, role: str, log_file: Path):
+    def __init__(self, folder: Path, protocol: str, role: str, log_file: Path, engines: int = 1):
         self._folder, self._protocol, self._role, self._log_file = folder, protocol, role, log_file
+        self._engines = engines
         self._spare: asyncio.Task[EngineProcess] | None = None
         self._returned: list[EngineProcess] = []
         self._closed = False
@@ -89,7 +90,7 @@ class EnginePool:
             spare.add_done_callback(_stop_when_done)
 
     async def _start(self) -> EngineProcess:
-        start = EngineProcess.start(self._folder, self._protocol, self._role, self._log_file)
+        start = EngineProcess.start(self._folder, self._protocol, self._role, self._log_file, self._engines)
         try:
             return await asyncio.wait_for(start, PREPARE_SECONDS)
         except TimeoutError:

@@ -17,6 +17,7 @@ import numpy as np
 
 import privit.errors
 from privit.errors import PrivitError, WorkError
+from privit.machine.threads import engine_environment
 from privit.serve.engine.allowance import UNBOUNDED, Allowance
 from privit.serve.engine.socket_folder import SUFFIX, SocketFolder
 from privit.serve.wire.addresses import keeping
@@ -42,8 +43,13 @@ class EngineProcess:
         self.allowance = UNBOUNDED
 
     @classmethod
-    async def start(cls, folder: Path, protocol: str, role: str, log_file: Path) -> EngineProcess:
-        """A process that has compiled the program; its output goes to `log_file`."""
+    async def start(
+        cls, folder: Path, protocol: str, role: str, log_file: Path, engines: int = 1
+    ) -> EngineProcess:
+        """A process that has compiled the program; its output goes to `log_file`.
+
+        `engines` is how many may compute on this machine at the same time, this one among them.
+        """
         ours, theirs = socket.socketpair()
         with keeping(log_file.parent):
             log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +61,7 @@ class EngineProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
+                env=engine_environment(engines),
                 start_new_session=True,  # a Ctrl-C at the terminal is for the parent to handle
             )
         ours.setblocking(False)

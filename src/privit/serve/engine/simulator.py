@@ -13,6 +13,7 @@ import spu
 from spu import libspu
 
 from privit.errors import WorkError
+from privit.machine.threads import engine_in_this_thread
 from privit.serve.compile.compile import Input
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.profile import Counts, read_all_parties, read_two_party
@@ -114,7 +115,8 @@ class Simulator:
 
         def run(rank: int) -> None:
             try:
-                results[rank] = work(rank)
+                with engine_in_this_thread(self.protocol.parties):
+                    results[rank] = work(rank)
             except BaseException as error:
                 errors.append(error)
 

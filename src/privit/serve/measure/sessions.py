@@ -124,7 +124,9 @@ async def _start_engines(
 ) -> list[EngineProcess]:
     sides = {"server": "server", "client": "client", "helper": "client"}
     starts = [
-        asyncio.ensure_future(EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file))
+        asyncio.ensure_future(
+            EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file, found.parties)
+        )
         for role in list(RANKS)[: found.parties]
     ]
     for start in starts:

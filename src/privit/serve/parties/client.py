@@ -27,9 +27,10 @@ from privit.program.ranges import believable
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import join_helper
+from privit.serve.parties.limits import engines_here
 from privit.serve.parties.server import check_protocol
 from privit.serve.wire import handshake
-from privit.serve.wire.addresses import part_of, rotated, state_folder
+from privit.serve.wire.addresses import parse_address, part_of, rotated, state_folder
 from privit.serve.wire.dial import dial
 from privit.serve.wire.frames import RemoteError
 from privit.serve.wire.gate import refuse
@@ -218,7 +219,10 @@ class Client:
             if offered[name] != mine:
                 raise handshake.mismatch(name, offered[name], mine, str(self._model))
         log_file = rotated(self._state / "engine.log")
-        self._engine = await EngineProcess.start(self._model, self._protocol.name, "client", log_file)
+        engines = engines_here(parse_address(self._server)[0], self._protocol.parties)
+        self._engine = await EngineProcess.start(
+            self._model, self._protocol.name, "client", log_file, engines
+        )
         tunnel = await dial(
             self._server, self._certs, "server", self._patience.connect_seconds, self._network
         )

@@ -16,7 +16,7 @@ from privit.errors import ConnectionFailed, PrivitError
 from privit.serve.engine.pool import EnginePool
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, HELPER, SERVER
-from privit.serve.parties.limits import Limits
+from privit.serve.parties.limits import Limits, engines_here
 from privit.serve.wire import handshake
 from privit.serve.wire.addresses import log_to, part_of, state_folder
 from privit.serve.wire.dial import dial
@@ -121,7 +121,8 @@ class Helper:
     def __init__(self, folder: Path, port: int, host: str, certs: Path | None, limits: Limits, state: Path):
         self._limits = limits
         self._gate = Gate(host, port, certs, limits.hello_seconds, self._on_connection)
-        self._pool = EnginePool(folder, PROTOCOL, "helper", state / "engine.log")
+        engines = engines_here(host, HELPER + 1, limits.sessions)
+        self._pool = EnginePool(folder, PROTOCOL, "helper", state / "engine.log", engines)
         self._log_handler = log_to(state / "helper.log")
         self._waiting: dict[str, _First] = {}
         self._in_session = 0

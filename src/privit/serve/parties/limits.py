@@ -10,6 +10,12 @@ from pathlib import Path
 
 from privit.errors import WorkError, config_error
 from privit.serve.wire.addresses import keeping
+from privit.serve.wire.tls import is_loopback
+
+
+def engines_here(host: str, parties: int, sessions: int = 1) -> int:
+    """How many engines may compute at once on the machine of a party whose peers are found at `host`."""
+    return sessions * (parties if is_loopback(host) else 1)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from privit.errors import ConnectionFailed, RequestError
 from privit.plan import load_plan
 from privit.serve.engine.pool import EnginePool
 from privit.serve.engine.protocols import HELPER, Protocol, require_private
-from privit.serve.parties.limits import Limits, QueryLedger
+from privit.serve.parties.limits import Limits, QueryLedger, engines_here
 from privit.serve.parties.places import Places
 from privit.serve.parties.server_session import ServerOptions, Session
 from privit.serve.wire import handshake
@@ -108,7 +108,9 @@ class Server:
             undo.callback(_stop_log, log_to(state / "server.log"))
             self._ledger = QueryLedger(state / "queries.sqlite")
             undo.callback(self._ledger.close)
-            self._pool = EnginePool(self._folder, options.protocol, "server", rotated(state / "engine.log"))
+            engines = engines_here(options.host, self._protocol.parties, options.limits.sessions)
+            log_file = rotated(state / "engine.log")
+            self._pool = EnginePool(self._folder, options.protocol, "server", log_file, engines)
             undo.push_async_callback(self._pool.close)
             self._accepting = asyncio.ensure_future(self._gate.run())
             undo.callback(self._accepting.cancel)

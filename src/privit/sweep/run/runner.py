@@ -15,6 +15,7 @@ from typing import Any
 
 from privit.errors import PrivitError, RequestError
 from privit.locks import FolderLock, lock_folder
+from privit.machine.threads import training_environment
 from privit.sweep.recipe.model_and_data import check_reachable
 from privit.sweep.recipe.recipe import Recipe
 from privit.sweep.run.index import result_of, write_cell, write_index
@@ -210,11 +211,10 @@ class Pool:
 @contextmanager
 def _workers(jobs: int) -> Iterator[Pool]:
     """Processes with their share of the cores."""
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}
+    wanted = training_environment(jobs)
+    before = {name: os.environ.get(name) for name in wanted}
     if jobs > 1:
-        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
-        # Threads that spin while they wait would take the other jobs' cores.
-        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ.update(wanted)
     pool = Pool(jobs)
     try:
         yield pool

@@ -1,0 +1,1 @@
+"""What the machine under a process gives it."""
