@@ -50,7 +50,7 @@ def test_there_is_a_site_array_for_each_layer_and_kind(spec: Spec) -> None:
 
 def test_vit_base_has_the_nonlinearities_that_the_engine_notes_count() -> None:
     counts = {k: sum(map(np.prod, v)) for k, v in sites(VIT_BASE, Granularity("element", "row")).items()}
-    assert counts == {"gelu": 12 * 197 * 3072, "softmax": 12 * 12 * 197}
+    assert counts == {"gelu": 12 * 197 * 3072, "softmax": 12 * 12 * 197, "norm": 25}
     assert (counts["gelu"], counts["softmax"]) == (7_262_208, 28_368)
 
 
