@@ -92,7 +92,7 @@ def with_strategy(base: Preset, number: int) -> Preset:
     start = base.search.descents["gelu"].penalty
     penalties = {"gelu": start, "softmax": 20 * start if number == 3 else start}
     descents = {
-        kind: replace(descent, penalty=penalties[kind], min_drop=drops[kind])
+        kind: replace(descent, penalty=penalties[kind], min_drop=drops[kind]) if kind in drops else descent
         for kind, descent in base.search.descents.items()
     }
     when: Literal["early", "late"] = "early" if number in (4, 5) else "late"

@@ -50,6 +50,8 @@ def weights_of(spec: Spec, plan: Plan, seed: int = 0) -> dict[str, np.ndarray]:
         if ".gelu." in name or ".softmax." in name:
             value = rng.uniform(0.1, 0.6, shape) * rng.choice([-1, 1], shape)
             value = value / (spec.tokens if ".softmax." in name else 1)
+        if ".norm." in name:
+            value = rng.uniform(0.5, 1.5, shape) * (-0.1 if name.endswith(".b") else 1)
         made[name] = value.astype(np.float32)
     return made
 

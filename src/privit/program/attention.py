@@ -11,6 +11,7 @@ from privit.operators import BY_NAME, Operator
 from privit.program.forms import score_exp, sum_reciprocal
 from privit.program.graph import Graph
 from privit.program.heads import Head, public_factors, rows_of, secret_factors
+from privit.program.norms import Norm
 from privit.program.operation import Recorder
 
 
@@ -30,7 +31,7 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
             note("matmul", rows, wide, inner)
         for entry in (BY_NAME[name] for name in head.names):
             if entry.family == "constant":
-                _constant(entry, head, inner, note)
+                _constant(entry, head, inner, spec.tokens_in(layer), note)
     note("matmul_weight", rows, spec.width, spec.width)
 
 
@@ -38,34 +39,55 @@ def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, no
     """One query row a head, as in `serve/model/class_token.py`: weights meet one row, not all tokens."""
     width, tokens = graph.spec.width, graph.spec.tokens_in(layer)
     reading = sum(head.form != "constant" for head in heads)
-    scaled = graph.norm(f"blocks.{layer}.norm1").scales
+    norm = graph.norm(f"blocks.{layer}.norm1")
+    # What the server alone knows of both factors is listed as if it were shared.
+    by_factor = "multiply_weight" if norm.constant else "multiply"
     if reading:
-        # Before the first block the class token is the server's own.
-        note("multiply" if layer else "multiply_weight", width if scaled else 0)
-        note("matmul_weight", 1, width, reading * inner)
+        _query(graph, layer, norm, reading * inner, note)
         note("matmul_weight", reading, reading * inner, width + 1)
         note("matmul", reading, width, tokens)
-        note("multiply", reading * tokens if scaled else 0)
+        note(by_factor, reading * tokens if norm.scales else 0)
         _weights(graph, layer, heads, note)
-        note("multiply", len(heads) * tokens if scaled else 0)
-    elif any(BY_NAME[head.names[0]].fitted for head in heads):
-        # What every token is weighted with is the server's own, and so is its sum, which the compiler makes a
-        # product with the number of tokens where it can see through the joined heads: up to two.
-        note("multiply_weight", len(heads) * tokens)
-        note("scale_weight", len(heads) if len(heads) <= 2 else 0)
+        note(by_factor, len(heads) * tokens if norm.scales else 0)
+        note("matmul", len(heads), tokens, width)
     else:
-        note("multiply_public", tokens)
-    note("matmul", len(heads), tokens, width)
+        _constant_heads(norm, heads, tokens, width, note)
     note("matmul_weight", len(heads), width + 1, width)
     _normalised(graph, layer, heads, inner, note)
     note("matmul_weight", 1, width, width)
 
 
-def _constant(entry: Operator, head: Head, inner: int, note: Recorder) -> None:
+def _query(graph: Graph, layer: int, norm: Norm, columns: int, note: Recorder) -> None:
+    """The class token's row and its q; before the first block that token is the server's own."""
+    width, first = graph.spec.width, norm.groups[0]
+    own = layer == 0
+    server = own and (not norm.scales or (norm.split and first.family == "constant"))
+    if norm.scales:
+        weight = (own or norm.split and first.family == "constant") and not server
+        note("multiply_weight" if weight else "multiply", width)
+    note("matmul" if server else "matmul_weight", 1, width, columns)
+
+
+def _constant_heads(norm: Norm, heads: Sequence[Head], tokens: int, width: int, note: Recorder) -> None:
+    """Every head weights all tokens alike."""
+    fitted = any(BY_NAME[head.names[0]].fitted for head in heads)
+    if fitted:
+        # What every token is weighted with is the server's own, and so is its sum, which the compiler makes a
+        # product with the number of tokens where it can see through the joined heads: up to two.
+        note("multiply" if norm.constant else "multiply_weight", len(heads) * (tokens if norm.scales else width))
+        note("scale_weight", len(heads) if len(heads) <= 2 else 0)
+    else:
+        note("scale_weight" if norm.constant else "multiply_public", tokens if norm.scales else width)
+    if norm.scales:
+        note("matmul_weight" if norm.constant else "matmul", len(heads), tokens, width)
+
+
+def _constant(entry: Operator, head: Head, inner: int, tokens: int, note: Recorder) -> None:
     if entry.fitted:
         note("multiply_weight", inner)
     elif not head.quadratic:
-        note("multiply_public", inner)
+        # One over the number of tokens, which may be one.
+        note("multiply_public", inner if tokens > 1 else 0)
     else:
         # The compiler multiplies the constant with the secret sign first.
         note("scale_weight", 1)
@@ -77,7 +99,7 @@ def _project(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: 
     width = graph.spec.width
     reading = sum(head.form != "constant" for head in heads) * inner
     if not reading:
-        note("scale_weight", width)
+        note("scale_weight", width if graph.spec.tokens_in(layer) > 1 else 0)
         note("matmul_weight", 1, width, width)
         return
     note("matmul_weight", graph.spec.tokens_in(layer), width, 2 * reading + width)

@@ -35,6 +35,21 @@ class Norm:
         return (self.class_token, self.patches) if self.split and self.class_token else (self.patches,)
 
     @property
+    def constant(self) -> bool:
+        """Whether the class token and the patches have a constant each: their factors are the server's own."""
+        return self.split and all(entry.family == "constant" for entry in self.groups)
+
+    @property
+    def all_own(self) -> bool:
+        """Whether every row computes a factor of its own."""
+        return all(entry.family in OWN_FACTOR for entry in self.groups)
+
+    @property
+    def all_linear(self) -> bool:
+        """Whether every row's factor is linear in its variance."""
+        return all(entry.family == "linear" for entry in self.groups)
+
+    @property
     def own(self) -> bool:
         """Whether any row computes a factor of its own."""
         return any(entry.family in OWN_FACTOR for entry in self.groups)

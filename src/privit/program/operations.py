@@ -48,21 +48,25 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
 
 def _norm(graph: Graph, name: str, rows: int, note: Recorder) -> None:
     _factor(graph, name, rows, note)
-    note("multiply", rows * graph.spec.width if graph.norm(name).scales else 0)
+    norm = graph.norm(name)
+    note("multiply_weight" if norm.constant else "multiply", rows * graph.spec.width if norm.scales else 0)
 
 
 def _factor(graph: Graph, name: str, rows: int, note: Recorder) -> None:
     norm = graph.norm(name)
     sizes = (1, rows - 1) if norm.split else (rows,)
+    # Squares and linear factors of the class token and of patches are computed together where both have them.
+    note("square", rows * graph.spec.width if norm.all_own else 0)
+    note("multiply_public", rows if norm.all_linear else 0)
     for entry, size in zip(norm.groups, sizes, strict=True):
         if entry.family in OWN_FACTOR:
-            _own_factor(graph, name, entry, size, note)
+            note("square", 0 if norm.all_own else size * graph.spec.width)
+            _own_factor(graph, name, entry, 0 if norm.all_linear else size, note)
     # The class token's row is brought to the scale that is folded for the patches.
     note("multiply_weight", int(norm.split and norm.groups[0].family != "constant"))
 
 
 def _own_factor(graph: Graph, name: str, entry: Operator, rows: int, note: Recorder) -> None:
-    note("square", rows * graph.spec.width)
     root = graph.root(name)
     if entry.family == "linear":
         note("multiply_public", rows)

@@ -46,8 +46,12 @@ def class_token_attention(
             rows[index, name] = jnp.broadcast_to(one, (1, tokens))
     keys = [(index, head.names[0]) for index, head in enumerate(heads)]
     weights = jnp.concatenate([rows[key] for key in keys], axis=0)  # (heads, N)
-    scaled = weights if inverse is None else weights * inverse.T
-    mixed = jnp.concatenate([scaled @ x, jnp.sum(weights, axis=1, keepdims=True)], axis=1)
+    if not reading and inverse is None:
+        # Every head weights all tokens alike, and the server folded their scale: one sum stands for all.
+        mixed = weights[:, :1] * jnp.sum(x, axis=0, keepdims=True)
+    else:
+        mixed = (weights if inverse is None else weights * inverse.T) @ x
+    mixed = jnp.concatenate([mixed, jnp.sum(weights, axis=1, keepdims=True)], axis=1)
     spread = mixed @ values[at + "v.weight"]  # (heads, width): each head needs its own columns
     parts = {key: spread[i : i + 1, i * width : (i + 1) * width] for i, key in enumerate(keys)}
     parts |= normalised(graph, layer, values, heads, parts, totals)

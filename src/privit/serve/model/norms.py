@@ -51,9 +51,11 @@ def norm_factor(
         kept = stream.factor if norm.patches.family == "constant" else factor
         return factor, Stream(stream.tokens, kept)
     parts, kept_parts = [], []
+    sums = _sums(graph, name, norm, stream.tokens) if norm.all_own else None
     for entry, rows, which in zip(norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True):
         piece = Stream(stream.tokens[rows], None if stream.factor is None else stream.factor[rows])
-        factor = _factor(graph, name, values, entry, which, piece)
+        known = None if sums is None else sums[rows]
+        factor = _factor(graph, name, values, entry, which, piece, known)
         blank = jnp.zeros((piece.tokens.shape[0], 1), piece.tokens.dtype)
         kept = piece.factor if entry.family == "constant" else factor
         kept_parts.append(blank if kept is None else kept)
@@ -70,8 +72,24 @@ def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, p
     return factor if ratio is None else factor * ratio
 
 
+def _sums(graph: Graph, name: str, norm: Norm, tokens: Array) -> Array:
+    """The sum of squares of every row at once, which costs the rounds of one; as variances if all are linear."""
+    total = jnp.sum(jnp.square(tokens), axis=-1, keepdims=True)
+    return total * _variance_scale(graph, name) if norm.all_linear else total
+
+
+def _variance_scale(graph: Graph, name: str) -> float:
+    return 1 / (graph.spec.width * graph.variance_unit(name))
+
+
 def _factor(
-    graph: Graph, name: str, values: Values, entry: Operator, which: str, piece: Stream
+    graph: Graph,
+    name: str,
+    values: Values,
+    entry: Operator,
+    which: str,
+    piece: Stream,
+    known: Array | None = None,
 ) -> Array | None:
     if entry.family == "constant":
         return None
@@ -79,12 +97,12 @@ def _factor(
         assert piece.factor is not None, name
         return piece.factor
     assert entry.family in OWN_FACTOR, entry
-    width = graph.spec.width
-    total = jnp.sum(jnp.square(piece.tokens), axis=-1, keepdims=True)
+    total = jnp.sum(jnp.square(piece.tokens), axis=-1, keepdims=True) if known is None else known
     if entry.family == "linear":
-        unit = 1 / (width * graph.variance_unit(name))
-        return total * unit + values[".".join(filter(None, (name, which, "level")))]
-    total = total + width * graph.norm_eps(name)
+        ready = known is not None and graph.norm(name).all_linear
+        scaled = total if ready else total * _variance_scale(graph, name)
+        return scaled + values[".".join(filter(None, (name, which, "level")))]
+    total = total + graph.spec.width * graph.norm_eps(name)
     root = graph.root(name)
     return root(total, jnp) if root else lax.rsqrt(total)
 
