@@ -6,6 +6,7 @@ Keys of `Public.ranges` that shape the program, each the largest or smallest val
     blocks.{i}.softmax.drop                      row mean less the smallest score, over the exact rows
     blocks.{i}.softmax.peak                      largest score less the row mean
     blocks.{i}.softmax.mean_exp                  mean of exp(score less row mean) over a row
+    guard.*                                      bounds of what the guard watches (`guard.py`)
 
 `variance_keys` and `score_keys` spell them, for whoever measures them (the export in torch, a bench here) and
 for whoever reads them. A site whose keys are missing runs the engine's generic function. Both parties read
@@ -39,6 +40,9 @@ MOST_SCORES = (200.0, 20.0)
 
 A mean exponential of at most 8 over a million tokens has a peak below 16."""
 
+
+GUARD = "guard."
+"""Before the names of values that the guard watches; as keys of ranges, their bounds (`guard.py`)."""
 
 LOGITS = "logits"
 """The key of the largest absolute logit that the export saw."""
@@ -122,6 +126,8 @@ class RangeRecorder:
 
     def __call__(self, name: str, value: np.ndarray) -> None:
         """Notes the input of a LayerNorm (..., width) or exact score rows (..., N)."""
+        if name.startswith(GUARD):
+            return
         value = np.asarray(value, dtype=np.float64)
         centred = value - value.mean(axis=-1, keepdims=True)
         if name.endswith(".softmax"):

@@ -20,7 +20,8 @@ from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.model.fold import fold_weights
-from privit.serve.model.forward import block, cut_patches, embed, forward, head
+from privit.serve.model.forward import block, cut_patches, embed, head
+from privit.serve.model.guard import Step, answer, guarded_parts
 from privit.spec import Shape
 
 OUTPUT = "logits"
@@ -90,7 +91,7 @@ def compile_program(
     graph = Graph.of(public, plan, rewrites)
     inputs = graph_inputs(graph)
     parts = graph_parts(graph) if segments else ()
-    return program_of(lambda values: forward(graph, values), inputs, parts)
+    return program_of(lambda values: answer(graph, values), inputs, parts)
 
 
 def graph_inputs(graph: Graph) -> tuple[Input, ...]:
@@ -136,16 +137,16 @@ def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
-    """The segments of a graph: embedding, every layer, head."""
-    layers: list[tuple[str, Function]] = [
-        (f"layer {i}", lambda values, i=i: block(graph, i, values, values[CARRIED]))  # type: ignore[misc]
+    """The segments of a graph: embedding, every layer, head and, if it has one, the guard."""
+    layers: list[tuple[str, Step]] = [
+        (f"layer {i}", lambda values, x, observe, i=i: block(graph, i, values, x, observe))  # type: ignore[misc]
         for i in range(graph.spec.depth)
     ]
-    return (
-        ("embedding", lambda values: embed(graph, values)),
-        *layers,
-        ("head", lambda values: head(graph, values, values[CARRIED])),
-    )
+    steps: list[tuple[str, Step]] = [*layers, ("head", lambda values, x, seen: head(graph, values, x, seen))]
+    first: tuple[str, Function] = ("embedding", lambda values: embed(graph, values))
+    if graph.guard:
+        return (first, *guarded_parts(graph, steps, CARRIED))
+    return (first, *((name, lambda values, step=step: step(values, values[CARRIED], None)) for name, step in steps))  # type: ignore[misc]
 
 
 class _Asked(dict[str, Any]):

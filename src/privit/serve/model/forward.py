@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, lax
 
 from privit.program.graph import Graph
+from privit.program.ranges import GUARD
 from privit.serve.model.attention import Observe, attention
 from privit.serve.model.class_token import class_token_attention
 from privit.serve.model.mlp import mlp
@@ -53,7 +54,7 @@ def block(graph: Graph, layer: int, values: Values, x: Array, observe: Observe |
     else:
         attended = attention(graph, layer, values, norm(graph, at + "norm1", values, x, observe), observe)
     x = x[: graph.query_rows(layer)] + _layer_scaled(attended, values, at + "scale1")
-    changed = mlp(graph, layer, values, norm(graph, at + "norm2", values, x, observe))
+    changed = mlp(graph, layer, values, norm(graph, at + "norm2", values, x, observe), observe)
     return x + _layer_scaled(changed, values, at + "scale2")
 
 
@@ -77,6 +78,8 @@ def inverse_deviation(graph: Graph, name: str, x: Array, observe: Observe | None
     if observe is not None:
         observe(name, x)
     total = jnp.sum(jnp.square(x), axis=-1, keepdims=True) + graph.spec.width * graph.norm_eps(name)
+    if observe is not None:
+        observe(GUARD + name, total)
     root = graph.root(name)
     return root(total, jnp) if root else lax.rsqrt(total)
 
