@@ -1,12 +1,12 @@
-"""Why nothing can wrap unseen between two places that the guard watches: bounds from the weights, worked out once.
+"""Why nothing can wrap unseen between two places that the guard watches: bounds from the weights.
 
 The engine's products are right below 2^26 and squares therefore for factors below 2^13
 (docs/security.md). From one watched place to the next the bounds below hold for every image, because a
 product with a matrix stretches a vector by at most the matrix's norm. They are the server's own: it works
 them out in the clear from its folded weights, and only whether they hold is told.
 
-A token x that its LayerNorm's guard let pass has |x|^2 <= high, and h = x * inverse has a known norm H. With the
-bias as one more row, W h + b is a matrix times (h / H, 1), whose norm is at most sqrt(2).
+A token x that its LayerNorm's guard let pass has |x|^2 <= high, and h = x * inverse has a known norm H. With
+the bias as one more row, W h + b is a matrix times (h / H, 1), whose norm is at most sqrt(2).
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def certify(graph: Graph, values: Values, largest_pixel: float) -> Certificate:
     """Bounds for every image whose preprocessed pixels are at most `largest_pixel` in size."""
     made = Certificate(graph, {name: np.asarray(v, np.float64) for name, v in values.items()})
     given, spec = made.values, graph.spec
-    stream = largest_pixel * np.abs(given["embed.weight"]).sum(axis=0) + np.abs(given["embed.offset"]).max(axis=0)
+    stream = largest_pixel * np.abs(given["embed.weight"]).sum(axis=0) + np.abs(given["embed.offset"]).max(
+        axis=0
+    )
     for layer in range(spec.depth):
         at = f"blocks.{layer}."
         stream = _attention(made, layer, *_read(made, at + "norm1", stream))

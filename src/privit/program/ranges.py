@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from privit.artifact import Public
+
 RING_BITS = 64
 FRACTION_BITS = 18
 """Of the engine's fixed point: a number is a multiple of 2 to the minus this."""
@@ -50,10 +52,25 @@ LOGIT_MARGIN = 4.0
 """How much larger a logit may be on an unseen image; beyond, values have wrapped or a short form diverged."""
 
 
+INSIDE_ABOVE = 0.5
+"""The guard's bit is opened as a number, 1 or 0."""
+
+
 def believable(ranges: Mapping[str, float], logits: np.ndarray) -> bool:
     """Whether a model with these ranges can have given these logits; any finite ones if nothing is known."""
     limit = LOGIT_MARGIN * ranges.get(LOGITS, np.inf)
     return bool(np.isfinite(logits).all() and np.abs(logits).max() <= limit)
+
+
+def opened(public: Public, answer: np.ndarray) -> tuple[np.ndarray, bool | None]:
+    """The logits that a client opened, and whether all values were in range: None without a guard.
+
+    Logits that the model cannot have given are outside whatever the guard says.
+    """
+    if not public.guard:
+        return answer, None
+    logits = answer[:-1]
+    return logits, bool(answer[-1] > INSIDE_ABOVE) and believable(public.ranges, logits)
 
 
 class VarianceKeys(NamedTuple):

@@ -146,7 +146,8 @@ def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
     first: tuple[str, Function] = ("embedding", lambda values: embed(graph, values))
     if graph.guard:
         return (first, *guarded_parts(graph, steps, CARRIED))
-    return (first, *((name, lambda values, step=step: step(values, values[CARRIED], None)) for name, step in steps))  # type: ignore[misc]
+    alone = [(name, lambda values, step=step: step(values, values[CARRIED], None)) for name, step in steps]
+    return (first, *alone)
 
 
 class _Asked(dict[str, Any]):

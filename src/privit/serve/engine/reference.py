@@ -1,10 +1,10 @@
 """The engine's arithmetic in the clear: one process holds everything, and runs the very program of a query.
 
 SPU's reference protocol (REF2K) computes in the same ring with the same fraction bits and the same generic
-functions as the protocols that share secrets. It differs in what a truncation does: it cuts the bits off, where
-they have a random error of up to two units, and it is right for products up to twice as large as theirs.
-So while all values are in their ranges it equals them up to that noise, and beyond all give nonsense, each
-its own (tests/serve/engine/test_reference.py). An image takes a quarter of the time of a simulation.
+functions as the protocols that share secrets. It differs in what a truncation does: it cuts bits off, where
+theirs have a random error of up to two units, and it is right for products up to twice as large. So
+while all values are in their ranges it equals them up to that noise, and beyond all give nonsense, each
+its own (tests/serve/model/test_guard.py).
 """
 
 from __future__ import annotations

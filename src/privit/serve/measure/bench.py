@@ -219,6 +219,7 @@ def _facts(public: Public, plan: Plan, protocol: Protocol) -> dict[str, Any]:
         "private": protocol.private,
         "measured_on": "simulated",
         "ranges": public.notes.get("ranges", "artifact") if public.ranges else "none",
+        "guard": public.guard,
         "granularity": vars(plan.granularity),
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),

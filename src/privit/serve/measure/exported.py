@@ -1,8 +1,8 @@
 """What an export still has to find out about the program: its guard's bounds, its error, what breaks it.
 
 Bounds come from images like those that will be asked about, and are as wide as the certificate
-(`program/certificate.py`) allows. Then the compiled program is run in the engine's own arithmetic, on such images
-and on odd ones: noise, flat, inverted and shuffled.
+(`program/certificate.py`) allows. Then the compiled program is run in the engine's own arithmetic, on such
+images and on odd ones: noise, flat, inverted and shuffled.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,10 +42,12 @@ Student = Callable[[np.ndarray], np.ndarray]
 Progress = Callable[[str], None]
 
 MARGINS = (64.0, 32.0, 16.0, 8.0, 4.0, 2.0)
-"""By how much the bound of a sum of squares may exceed what images showed; the widest that is safe is taken."""
+"""By how much the bound of a sum of squares exceeds what images showed: the widest proven one is taken."""
 ERROR_IMAGES = 100
 ERROR_MARGIN = 2.0
 """How much larger than on any image tried the error of a logit is taken to be."""
+STRANGE = 4.0
+"""An odd image may add to the error up to this many times that of good ones; beyond, its answer is wrong."""
 BATCH = 16
 SUMS = (".squares", ".squared")
 
@@ -74,9 +77,9 @@ def finish_export(
     guard: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Artifact, Tried]:
-    """The artifact in `folder` with its guard and its error; without `guard`, short forms that break are dropped.
+    """The artifact in `folder` with its guard and its error; unguarded, short forms that break are dropped.
 
-    `images` (n, C, S, S) are those that the ranges were measured on; `student` is what the program must equal.
+    `images` (n, C, S, S) are those that the ranges were measured on; `student` is what must be equalled.
     """
     tell = progress or (lambda _: None)
     artifact = load_artifact(folder)
@@ -86,7 +89,8 @@ def finish_export(
     odd = odd_images(artifact.public.preprocessing, images)
     left = {kind: left_ranges(artifact, found) for kind, found in odd.items()}
     every = tuple(dict.fromkeys(name for names in left.values() for name in names))
-    public, unproven = replace(artifact.public, guard=guard), ()
+    public = replace(artifact.public, guard=guard)
+    unproven: tuple[str, ...] = ()
     if guard:
         public, certificate = with_bounds(public, artifact.plan, artifact.weights, images)
         unproven = tuple(str(reach) for reach in certificate.open_places)
@@ -94,12 +98,12 @@ def finish_export(
     public = without(public, dropped)
     tell("trying the program in the engine's arithmetic")
     error, outside, unseen = _try_out(replace(artifact, public=public), images, odd, student)
-    if unseen and not dropped:
+    if unseen and every and not dropped:
         # The guard lets an answer pass that is wrong: then no short form may depend on it.
         dropped, public = every, without(public, every)
         error, outside, unseen = _try_out(replace(artifact, public=public), images, odd, student)
     public = replace(public, logit_error=error)
-    count = min(len(images), ERROR_IMAGES)
+    count = min(len(images), ERROR_IMAGES) + sum(map(len, odd.values()))
     tried = Tried(count, error, outside, left, unproven, dropped, unseen)
     return _replaced(folder, replace(artifact, public=public)), tried
 
@@ -174,7 +178,7 @@ def left_ranges(artifact: Artifact, images: np.ndarray) -> tuple[str, ...]:
 
 
 def without(public: Public, places: tuple[str, ...]) -> Public:
-    """The public part without the ranges of these LayerNorms and softmax layers: they run the engine's own."""
+    """The public part without the ranges of these LayerNorms and softmax layers."""
     keys = {
         key
         for place in places
@@ -185,7 +189,14 @@ def without(public: Public, places: tuple[str, ...]) -> Public:
     return replace(public, ranges={name: value for name, value in public.ranges.items() if name not in keys})
 
 
-def _observed(graph, public, plan, weights, images, reduce):  # type: ignore[no-untyped-def]
+def _observed(
+    graph: Graph,
+    public: Public,
+    plan: Plan,
+    weights: Mapping[str, np.ndarray],
+    images: np.ndarray,
+    reduce: Callable[[Mapping[str, jax.Array]], Any],
+) -> list[Any]:
     """What `reduce` makes of the values that pass, batch by batch, each value with the batch in front."""
     values = server_values(public, plan, weights, graph.rewrites)
 
@@ -217,7 +228,8 @@ def _try_out(
         classes = artifact.spec.classes
         errors.append(np.abs(answers[:, :classes] - student(given)).max(axis=1))
         flags.append(answers[:, classes] < 0.5 if artifact.public.guard else np.zeros(len(given), bool))
-    error = ERROR_MARGIN * float(errors[0][~flags[0]].max(initial=0.0))
+    good, strange_error = (float(e[~f].max(initial=0.0)) for e, f in zip(errors, flags, strict=True))
+    error = ERROR_MARGIN * max(good, min(strange_error, STRANGE * good))
     unseen = int(((errors[1] > error) & ~flags[1]).sum()) if artifact.public.guard else 0
     return error, int(flags[0].sum()), unseen
 

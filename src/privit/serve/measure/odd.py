@@ -10,7 +10,7 @@ EACH = 8
 
 
 def odd_images(preprocessing: Preprocessing, images: np.ndarray, each: int = EACH) -> dict[str, np.ndarray]:
-    """Noise, flat, inverted and shuffled images (each, C, S, S), preprocessed; the last two made of `images`."""
+    """Noise, flat, inverted and shuffled images (each, C, S, S), preprocessed; the latter of `images`."""
     rng = np.random.default_rng(0)
     shape = (each, *images.shape[1:])
     some = images[np.linspace(0, len(images) - 1, each).astype(int)]

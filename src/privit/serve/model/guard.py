@@ -63,7 +63,10 @@ def guarded_parts(
     graph: Graph, steps: Sequence[tuple[str, Step]], carried: str
 ) -> list[tuple[str, Callable[[Values], Array]]]:
     """Segments that hand on, behind what they made, how far all values so far are from their bounds."""
-    width, counts = graph.spec.width, {name: sum(w.comparisons for w in found) for name, found in watches(graph)}
+    width, counts = (
+        graph.spec.width,
+        {name: sum(w.comparisons for w in found) for name, found in watches(graph)},
+    )
     before = 0
     parts: list[tuple[str, Callable[[Values], Array]]] = []
     for name, step in steps:
