@@ -11,8 +11,9 @@ from privit.plan import Plan
 from privit.spec import Spec
 
 if TYPE_CHECKING:
+    from privit.exporting import export
     from privit.serve.parties.client import connect
-    from privit.train.finetune import export, finetune
+    from privit.train.finetune import finetune
     from privit.train.search import search
     from privit.train.teacher import train_teacher
 
@@ -39,7 +40,7 @@ _LAZY = {
     "train_teacher": "privit.train.teacher",
     "search": "privit.train.search",
     "finetune": "privit.train.finetune",
-    "export": "privit.train.finetune",
+    "export": "privit.exporting",
 }
 
 

@@ -53,6 +53,12 @@ class Preprocessing:
     interpolation: str = "bicubic"
     crop: float = 1.0
 
+    @property
+    def largest_pixel(self) -> float:
+        """How large a preprocessed pixel can be: pictures have values from 0 to 1."""
+        pairs = zip(self.mean, self.std, strict=True)
+        return max(max(abs(mean), abs(1 - mean)) / std for mean, std in pairs)
+
     def problems(self) -> list[str]:
         """Everything because of which these numbers describe no way to make an input, in sentences."""
         found = []
@@ -79,7 +85,9 @@ class Preprocessing:
 class Public:
     """What both parties know: everything but the weights and the image.
 
-    `ranges` holds the largest absolute values seen on validation data (see train/export.py).
+    `ranges` holds the largest absolute values seen on validation data (see train/export.py). With `guard` the
+    program ends with a bit that says whether all values stayed in their bounds. `logit_error` is how far its
+    logits lie from the student's: the largest difference that the export measured.
     """
 
     spec: Spec
@@ -87,6 +95,8 @@ class Public:
     class_names: tuple[str, ...]
     ranges: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    guard: bool = False
+    logit_error: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data from which `Public.from_json` makes an equal object."""
@@ -97,6 +107,8 @@ class Public:
             "class_names": list(self.class_names),
             "ranges": self.ranges,
             "notes": self.notes,
+            "guard": self.guard,
+            "logit_error": self.logit_error,
         }
 
     @classmethod
@@ -118,6 +130,9 @@ class Public:
                 tuple(data["class_names"]),
                 dict(data["ranges"]),
                 dict(data["notes"]),
+                # Artifacts of before there was a guard have none.
+                bool(data.get("guard", False)),
+                data.get("logit_error"),
             )
         except (KeyError, TypeError, ValueError, RequestError) as error:
             said = error.message if isinstance(error, RequestError) else f"{type(error).__name__} {error}"
@@ -136,6 +151,8 @@ class Public:
             )
         if not all(isinstance(name, str) for name in self.class_names):
             found.append("class names hold something else than text")
+        if self.logit_error is not None and not (_is_finite(self.logit_error) and self.logit_error >= 0):
+            found.append(f"the error of a logit is {self.logit_error!r}, not a finite number from 0 on")
         return found + _range_problems(self.ranges)
 
 

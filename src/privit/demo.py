@@ -60,7 +60,8 @@ def build(out: Path, seed: int) -> dict[str, Any]:
     """Teacher, student and artifact in `out`; what is there already is not made again."""
     from dataclasses import replace
 
-    from privit.train.finetune import export, finetune
+    from privit.exporting import export
+    from privit.train.finetune import finetune
     from privit.train.search import search
     from privit.train.teacher import train_teacher
 

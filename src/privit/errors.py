@@ -10,7 +10,7 @@ PrivitError                  something to tell the user; no traceback is shown
 └── WorkError                the request was fine, the work failed (exit 1)
     ├── TrainingDiverged     the loss became NaN or infinite
     ├── ConnectionFailed     the other party went away or never answered
-    └── OutsideRanges        an answer that cannot be right: the image left the model's ranges (exit 3)
+    └── OutsideRanges        an answer not to rely on: the image left the model's ranges (exit 3)
 """
 
 from __future__ import annotations

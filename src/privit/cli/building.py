@@ -13,7 +13,7 @@ import tyro
 from tyro.conf import Positional
 
 from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with_cost_budgets
-from privit.cli.output import percent, show_fields, show_json
+from privit.cli.output import note, percent, show_fields, show_json
 from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, from_json, to_json
 from privit.errors import RequestError
 from privit.operators import FITTED
@@ -236,28 +236,33 @@ def finetune(
     _finish(f"finetune {out}", run_finetune(run, out, config, budget), json)
 
 
-def export(run: Positional[Path], out: Path = Path("out"), json: bool = False) -> None:
+def export(
+    run: Positional[Path], out: Path = Path("out"), no_guard: bool = False, json: bool = False
+) -> None:
     """Write the artifact: out/server with the weights, out/client without.
 
     Args:
         run: A fine-tuned run (or a teacher's, which exports as the dense model).
         out: The artifact's folder.
+        no_guard: Leave out the check that tells a client when values left their ranges.
         json: Print one JSON object.
     """
-    from privit.train.finetune import export as run_export
+    from privit.exporting import export_and_try, in_words
     from privit.train.fixed_point.ranges import nearest_limit
 
-    artifact = run_export(run, out)
+    artifact, tried = export_and_try(run, out, guard=not no_guard, tell=note)
     summary = {
         "artifact": str(out),
+        "guard": artifact.public.guard,
         "plan": artifact.plan.hash()[:16],
         **{f"kept_{kind}": sum(artifact.plan.kept(kind)) for kind in KINDS},
     }
     nearest = nearest_limit(artifact.public.ranges, artifact.spec)
     if json:
-        show_json(summary | {"nearest_limit": vars(nearest)})
+        show_json(summary | {"nearest_limit": vars(nearest), "tried": vars(tried)})
     else:
-        show_fields("exported", summary | {"nearest to a limit of the engine": str(nearest)})
+        said = in_words(tried)
+        show_fields("exported", summary | {"nearest to a limit of the engine": str(nearest)} | said)
 
 
 def _preset(name: str) -> Preset:

@@ -46,7 +46,7 @@ def cost(
     options: dict[str, Any] = {"protocol": protocol, "network": network}
     options = {name: value for name, value in options.items() if value is not None}
     if profile == "spu":
-        options["ranges"] = subject.public.ranges
+        options |= {"ranges": subject.public.ranges, "guard": subject.public.guard}
     found = estimate(subject.spec, subject.plan, profile, **options)
     if figure is not None:
         if profile == "spu":

@@ -10,7 +10,10 @@ from typing import Any
 from tyro.conf import Positional
 
 from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
-from privit.errors import RequestError
+from privit.errors import OutsideRanges, RequestError
+
+INSIDE = {True: "yes", False: "NO", None: "not guarded"}
+"""How an answer's guard is shown."""
 
 
 def serve(
@@ -92,18 +95,32 @@ def query(
     result |= {"setup_bytes": setup.sent_bytes, "setup_rounds": setup.rounds, "predictions": predictions}
     if json:
         show_json(result)
-        return
+    else:
+        _show_predictions(protocol, predictions)
+    outside = [p["image"] for p in predictions if p["inside"] is False]
+    if outside:
+        raise OutsideRanges(
+            f"do not rely on the answer for {', '.join(outside)}: values in the model left the ranges that "
+            "it was made for",
+            "ask with images like those that the model was made for; if these are, ask its owner to export "
+            "the model again with more images",
+        )
+
+
+def _show_predictions(protocol: str, predictions: list[dict[str, Any]]) -> None:
     rows = [
         (
             p["image"],
             p["class_name"],
             percent(p["probability"]),
+            INSIDE[p["inside"]],
             megabytes(p["sent_bytes"]),
             f"{p['seconds']:.1f}",
         )
         for p in predictions
     ]
-    show_rows(f"protocol {protocol}", ("image", "class", "probability", "sent", "seconds"), rows)
+    columns = ("image", "class", "probability", "in range", "sent", "seconds")
+    show_rows(f"protocol {protocol}", columns, rows)
 
 
 def _prediction(prediction: Any) -> dict[str, Any]:

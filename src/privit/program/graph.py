@@ -62,11 +62,12 @@ class Graph:
     plan: Plan
     rewrites: Rewrites = field(default_factory=Rewrites)
     ranges: Mapping[str, float] = field(default_factory=dict)
+    guard: bool = False
 
     @classmethod
     def of(cls, public: Public, plan: Plan, rewrites: Rewrites | None = None) -> Graph:
         """The graph of an artifact's public part."""
-        return cls(public.spec, plan, rewrites or Rewrites(), public.ranges)
+        return cls(public.spec, plan, rewrites or Rewrites(), public.ranges, public.guard)
 
     def block(self, layer: int) -> Block:
         """Sizes of one block."""

@@ -11,8 +11,9 @@ class Operation:
 
     The name says what meets what: plain names are of two shared values, `_weight` of a shared value and
     the server's own, `_input` of the client's own and the server's own, `_public` of a shared value and a
-    constant, `_bit` of a shared value and a shared bit. `matmul*` sizes are (rows, inner, columns), `max`
-    sizes are (rows, columns), all others (elements,).
+    constant, `_bit` of a shared value and a shared bit; `count_bits` adds shared bits up, `number_bit`
+    makes a number of each. `matmul*` sizes are (rows, inner, columns), `max` sizes are (rows, columns), all
+    others (elements,).
     """
 
     name: str

@@ -14,12 +14,13 @@ from privit.plan import OWN_FACTOR
 from privit.program.attention import attention
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
+from privit.program.guard import record_guard
 from privit.program.mlp import mlp
 from privit.program.operation import Operation, Recorder
 
 
 def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
-    """Each segment of the program (embedding, layer 0, ..., head) and its operations in order.
+    """Each segment of the program (embedding, layer 0, ..., head, guard) and its operations in order.
 
     The graph has every rewrite: one without is compared by running it, and never priced.
     """
@@ -44,6 +45,10 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
     _norm(graph, "norm", graph.pooled_tokens if each else 1, note)
     note("matmul_weight", 1, spec.width, spec.classes)
     yield "head", note.operations
+    if graph.guard:
+        note = Recorder()
+        record_guard(graph, note)
+        yield "guard", note.operations
 
 
 def _norm(graph: Graph, name: str, rows: int, note: Recorder) -> None:

@@ -6,6 +6,7 @@ Keys of `Public.ranges` that shape the program, each the largest or smallest val
     blocks.{i}.softmax.drop                      row mean less the smallest score, over the exact rows
     blocks.{i}.softmax.peak                      largest score less the row mean
     blocks.{i}.softmax.mean_exp                  mean of exp(score less row mean) over a row
+    guard.*                                      bounds of what the guard watches (`guard.py`)
 
 `variance_keys` and `score_keys` spell them, for whoever measures them (the export in torch, a bench here) and
 for whoever reads them. A site whose keys are missing runs the engine's generic function. Both parties read
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from privit.artifact import Public
 
 RING_BITS = 64
 FRACTION_BITS = 18
@@ -40,16 +43,34 @@ MOST_SCORES = (200.0, 20.0)
 A mean exponential of at most 8 over a million tokens has a peak below 16."""
 
 
+GUARD = "guard."
+"""Before the names of values that the guard watches; as keys of ranges, their bounds (`guard.py`)."""
+
 LOGITS = "logits"
 """The key of the largest absolute logit that the export saw."""
 LOGIT_MARGIN = 4.0
 """How much larger a logit may be on an unseen image; beyond, values have wrapped or a short form diverged."""
 
 
+INSIDE_ABOVE = 0.5
+"""The guard's bit is opened as a number, 1 or 0."""
+
+
 def believable(ranges: Mapping[str, float], logits: np.ndarray) -> bool:
     """Whether a model with these ranges can have given these logits; any finite ones if nothing is known."""
     limit = LOGIT_MARGIN * ranges.get(LOGITS, np.inf)
     return bool(np.isfinite(logits).all() and np.abs(logits).max() <= limit)
+
+
+def opened(public: Public, answer: np.ndarray) -> tuple[np.ndarray, bool | None]:
+    """The logits that a client opened, and whether all values were in range: None without a guard.
+
+    Logits that the model cannot have given are outside whatever the guard says.
+    """
+    if not public.guard:
+        return answer, None
+    logits = answer[:-1]
+    return logits, bool(answer[-1] > INSIDE_ABOVE) and believable(public.ranges, logits)
 
 
 class VarianceKeys(NamedTuple):
@@ -122,6 +143,8 @@ class RangeRecorder:
 
     def __call__(self, name: str, value: np.ndarray) -> None:
         """Notes the input of a LayerNorm (..., width) or exact score rows (..., N)."""
+        if name.startswith(GUARD):
+            return
         value = np.asarray(value, dtype=np.float64)
         centred = value - value.mean(axis=-1, keepdims=True)
         if name.endswith(".softmax"):

@@ -121,6 +121,12 @@ def export_program(run: Path, out: Path, budget: str | None = None) -> Artifact:
     return save_program(Path(out), public, model.plan)
 
 
+def range_images(run: Path, budget: str | None = None) -> np.ndarray:
+    """The preprocessed images (n, C, S, S) that the export of a run measures ranges on."""
+    opened = load_run(run)
+    return _range_images(_cut_of(opened, budget) if opened.stage == "search" else read_model(opened))
+
+
 def _range_images(model: Model) -> np.ndarray:
     """Images to measure ranges on: they bound what may be served, so a small validation set is too few."""
     data = model.subject.load()

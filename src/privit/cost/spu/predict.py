@@ -32,17 +32,18 @@ def estimate_spu(
     ranges: Mapping[str, float] | None = None,
     rewrites: str = "all",
     table: Path | None = None,
+    guard: bool = False,
 ) -> dict[str, Any]:
     """What one query costs after set-up, with the keys of `privit bench`; nothing of it is measured.
 
     `ranges` are those of the artifact; without them the engine's generic functions are counted. The
-    graphs dense and dense-rewritten stand for the untouched model, whatever the plan.
+    graphs dense and dense-rewritten stand for the untouched model, whatever the plan, and have no guard.
     """
     if rewrites not in GRAPHS:
         raise RequestError(f"no graph is called {rewrites!r}", "known: " + ", ".join(GRAPHS))
     found = read_table(table) if table else shipped_table(protocol)
     where = named_network(network) if isinstance(network, str) else network
-    segments = list(_segments(spec, plan, rewrites, ranges))
+    segments = list(_segments(spec, plan, rewrites, ranges, guard))
     costs, refills = _priced(found, segments)
     total = _sum(found, costs.values())
     whole = total + refills
@@ -86,12 +87,14 @@ def query_seconds(table: Table, total: Cost, where: Network) -> float:
 
 
 def _segments(
-    spec: Spec, plan: Plan, rewrites: str, ranges: Mapping[str, float] | None
+    spec: Spec, plan: Plan, rewrites: str, ranges: Mapping[str, float] | None, guard: bool = False
 ) -> Iterator[tuple[str, list[Operation]]]:
     if rewrites == "dense":
         return written_operations(spec)
-    shown = uniform_plan(spec) if rewrites == "dense-rewritten" else plan
-    return operations(Graph(spec, shown, ranges={} if rewrites == "without-ranges" else ranges or {}))
+    if rewrites == "dense-rewritten":
+        return operations(Graph(spec, uniform_plan(spec), ranges=ranges or {}))
+    known = {} if rewrites == "without-ranges" else ranges or {}
+    return operations(Graph(spec, plan, ranges=known, guard=guard))
 
 
 def _nothing(table: Table) -> Cost:

@@ -21,8 +21,9 @@ from privit.program.graph import Graph
 from privit.serve.compile.shorten import shortened
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.model.fold import fold_weights
-from privit.serve.model.forward import block, cut_patches, embed, forward, head
-from privit.serve.model.norms import pack, unpack
+from privit.serve.model.forward import block, cut_patches, embed, head
+from privit.serve.model.guard import Step, answer, guarded_parts
+from privit.serve.model.norms import Observe, pack, unpack
 from privit.spec import Shape
 
 OUTPUT = "logits"
@@ -92,7 +93,7 @@ def compile_program(
     graph = Graph.of(public, plan, rewrites)
     inputs = graph_inputs(graph)
     parts = graph_parts(graph) if segments else ()
-    return program_of(lambda values: forward(graph, values), inputs, parts)
+    return program_of(lambda values: answer(graph, values), inputs, parts)
 
 
 def graph_inputs(graph: Graph) -> tuple[Input, ...]:
@@ -138,21 +139,25 @@ def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:
-    """The segments of a graph: embedding, every layer, head."""
-
-    def layer(values: Mapping[str, jax.Array], i: int) -> jax.Array:
-        return pack(graph, i + 1, block(graph, i, values, unpack(graph, i, values[CARRIED])))
-
-    layers: list[tuple[str, Function]] = [
-        (f"layer {i}", lambda values, i=i: layer(values, i))  # type: ignore[misc]
-        for i in range(graph.spec.depth)
-    ]
+    """The segments of a graph: embedding, every layer, head and, if it has one, the guard."""
     last = graph.spec.depth
-    return (
-        ("embedding", lambda values: embed(graph, values)),
+
+    def layer(values: Mapping[str, jax.Array], x: jax.Array, observe: Observe | None, i: int) -> jax.Array:
+        return pack(graph, i + 1, block(graph, i, values, unpack(graph, i, x), observe))
+
+    layers: list[tuple[str, Step]] = [
+        (f"layer {i}", lambda values, x, observe, i=i: layer(values, x, observe, i))  # type: ignore[misc]
+        for i in range(last)
+    ]
+    steps: list[tuple[str, Step]] = [
         *layers,
-        ("head", lambda values: head(graph, values, unpack(graph, last, values[CARRIED]))),
-    )
+        ("head", lambda values, x, observe: head(graph, values, unpack(graph, last, x), observe)),
+    ]
+    first: tuple[str, Function] = ("embedding", lambda values: embed(graph, values))
+    if graph.guard:
+        return (first, *guarded_parts(graph, steps, CARRIED))
+    alone = [(name, lambda values, step=step: step(values, values[CARRIED], None)) for name, step in steps]
+    return (first, *alone)
 
 
 class _Asked(dict[str, Any]):

@@ -114,6 +114,11 @@ def _operation(
         return Operation("compare" + _suffix(known), (values,))
     if name == "divide":
         return Operation("divide" + _suffix(known), (values,))
+    if name == "reduce" and "applies pphlo.add" in rest and "i32" in rest:
+        # The only whole numbers in a program are bits.
+        return Operation("count_bits", (math.prod(shapes[0]),))
+    if name == "convert" and bits[0] and "f32" in rest:
+        return Operation("number_bit", (values,))
     if name == "reduce" and "applies pphlo.add" not in rest:
         return Operation("max", (math.prod(shapes[0][:-1]), shapes[0][-1]))
     return Operation(_NAMES[name], (values,)) if name in _NAMES else None

@@ -40,7 +40,8 @@ def allowance_of(artifact: Artifact, protocol: str) -> Allowance:
     """Twice what the cost model predicts; unbounded, and logged, where it cannot predict the plan."""
     spec, plan = artifact.spec, artifact.plan
     try:
-        cost = estimate_spu(spec, plan, protocol, ranges=artifact.public.ranges)
+        public = artifact.public
+        cost = estimate_spu(spec, plan, protocol, ranges=public.ranges, guard=public.guard)
     except PrivitError as error:
         logging.warning("engine messages are not bounded, their size is not known: %s", error.message)
         return UNBOUNDED

@@ -70,7 +70,7 @@ class Engine:
         self.link.barrier()
 
     def query(self, pixels: np.ndarray | None) -> np.ndarray | None:
-        """Runs the program once; the client gives (C, S, S) pixels and gets logits, others get nothing."""
+        """Runs the program once; the client gives (C, S, S) pixels and gets the answer, others nothing."""
         values = client_values(self.artifact.public, pixels) if pixels is not None else {}
         self._place("client", values)
         self.runtime.run(self.program.executable)

@@ -35,6 +35,7 @@ from privit.serve.engine.protocols import Protocol
 from privit.serve.engine.simulator import Simulator
 from privit.serve.model.as_written import Style, check_scatter, written_inputs, written_parts
 from privit.serve.model.forward import forward
+from privit.serve.model.guard import answer
 
 GRAPHS = ("dense", "dense-rewritten", "scatter", "without-ranges")
 """What a plan can be compared with; `without-ranges` is the plan itself on the engine's generic functions."""
@@ -111,7 +112,7 @@ def measure(
     """The cost of a plan's program, segment by segment, on one runtime."""
     graph = Graph.of(public, plan, rewrites)
     values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
-    clear = jax.jit(lambda given: forward(graph, given))(values)
+    clear = jax.jit(lambda given: answer(graph, given))(values)
     return _measure(graph_inputs(graph), graph_parts(graph), values, np.asarray(clear), protocol)
 
 
@@ -218,6 +219,7 @@ def _facts(public: Public, plan: Plan, protocol: Protocol) -> dict[str, Any]:
         "private": protocol.private,
         "measured_on": "simulated",
         "ranges": public.notes.get("ranges", "artifact") if public.ranges else "none",
+        "guard": public.guard,
         "granularity": vars(plan.granularity),
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),

@@ -13,6 +13,7 @@ from privit.data.datasets import Split, load_data
 from privit.data.images import preprocess
 from privit.errors import RequestError
 from privit.program.graph import Graph
+from privit.program.ranges import opened
 from privit.serve.compile.compile import PATCHES, Program, client_values, compile_program, server_values
 from privit.serve.engine import protocols
 from privit.serve.engine.simulator import Simulator
@@ -22,11 +23,12 @@ from privit.serve.measure.record import (
     compared,
     data_of,
     finish,
+    flagged,
     read_record,
     record_path,
     summary,
 )
-from privit.serve.model.forward import forward
+from privit.serve.model.guard import answer
 
 PLAIN_BATCH = 64
 SIMULATED_IMAGES = 20
@@ -64,10 +66,12 @@ def evaluate(
     if images is not None and images < 1:
         raise RequestError(f"{images} images were asked for", "give --images 20")
     count = min(images or (len(test) if on == "plain" else SIMULATED_IMAGES), len(test))
-    logits = plain_logits(artifact, test, count, progress if on == "plain" else None)
+    answers = plain_answers(artifact, test, count, progress if on == "plain" else None)
+    logits = answers[:, : artifact.spec.classes]
     if on == "plain":
         accuracy = float(np.mean(logits.argmax(1) == np.asarray(test.labels[:count])))
-        figures = {"images": count, "accuracy": accuracy, "clear_accuracy": accuracy}
+        figures: dict[str, Any] = {"images": count, "accuracy": accuracy, "clear_accuracy": accuracy}
+        figures["flagged"] = flagged([opened(artifact.public, answer)[1] for answer in answers])
         return {"data": name} | figures | {"measured_on": "plain"}
     program = compile_program(artifact.public, artifact.plan)
     record = record or record_path(artifact, "simulated", name, protocol, program.code_hash)
@@ -78,10 +82,17 @@ def evaluate(
 
 def plain_logits(artifact: Artifact, test: Split, count: int, progress: Progress | None = None) -> np.ndarray:
     """Logits (images, classes) of forward.py in the clear, on the first `count` images."""
+    return plain_answers(artifact, test, count, progress)[:, : artifact.spec.classes]
+
+
+def plain_answers(
+    artifact: Artifact, test: Split, count: int, progress: Progress | None = None
+) -> np.ndarray:
+    """What a client would open (images, classes and, with a guard, its bit), computed in the clear."""
     assert artifact.weights is not None
     public, graph = artifact.public, Graph.of(artifact.public, artifact.plan)
     values = server_values(public, artifact.plan, artifact.weights)
-    run = jax.jit(jax.vmap(lambda patches, given: forward(graph, given | {PATCHES: patches}), (0, None)))
+    run = jax.jit(jax.vmap(lambda patches, given: answer(graph, given | {PATCHES: patches}), (0, None)))
     parts = []
     for start in range(0, count, PLAIN_BATCH):
         stop = min(start + PLAIN_BATCH, count)
@@ -118,7 +129,8 @@ def _simulate(
             def evaluate_one(i: int) -> Row:
                 simulator.give(program.inputs, {PATCHES: _patches(artifact, test, i)})
                 counts = simulator.run(program.executable)
-                return compared(i, test.labels[i], simulator.open(program.output), clear[i]) | {
+                logits, inside = opened(artifact.public, simulator.open(program.output))
+                return compared(i, test.labels[i], logits, inside, clear[i]) | {
                     "sent_bytes": counts.sent_bytes,
                     "rounds": counts.rounds,
                     "seconds": counts.seconds,

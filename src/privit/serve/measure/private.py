@@ -70,7 +70,7 @@ def _evaluate_one(client: Client, artifact: Artifact, test: Split, i: int) -> Ro
     image = test.image(i)
     answer = client.predict(image)
     clear = clear_logits(artifact, preprocess(image, artifact.public.preprocessing))
-    return compared(i, test.labels[i], np.asarray(answer.logits), clear) | {
+    return compared(i, test.labels[i], np.asarray(answer.logits), answer.inside, clear) | {
         "sent_bytes": answer.sent_bytes,
         "rounds": answer.rounds,
         "seconds": answer.seconds,

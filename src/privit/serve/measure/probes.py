@@ -39,6 +39,8 @@ PROBES: dict[str, tuple[tuple[str, ...], Callable[[Values], Array]]] = {
     "compare_public": (("left0", "left1"), lambda v: _left(v) > 0),
     "relu": (("left0", "left1"), lambda v: jnp.maximum(_left(v), 0.0)),
     "clip": (("left0", "left1"), lambda v: jnp.minimum(_left(v), CONSTANT)),
+    "count": (("left0", "left1"), lambda v: jnp.sum((_left(v) > 0).astype(jnp.int32))),
+    "joined": (("left0", "left1"), lambda v: jnp.concatenate([_left(v), (_left(v) > 0).astype(jnp.float32)])),
     "max": (("left0", "left1"), lambda v: jnp.max(_left(v), axis=-1)),
     "exp": (("left0", "left1"), lambda v: jnp.exp(_left(v))),
     "reciprocal": (("left0", "left1"), lambda v: 1.0 / _left(v)),
@@ -49,7 +51,7 @@ PROBES: dict[str, tuple[tuple[str, ...], Callable[[Values], Array]]] = {
 ADD: tuple[tuple[str, ...], Callable[[Values], Array]] = (("left0", "left1"), _left)
 """What is no operation of a table, because the parties need not talk for it."""
 # A bit cannot be an input: what uses one is measured with the comparison that makes it, then taken off.
-WITH_COMPARISON = {"multiply_bit": "relu", "select": "clip"}
+WITH_COMPARISON = {"multiply_bit": "relu", "select": "clip", "count_bits": "count", "number_bit": "joined"}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from privit.serve.wire.addresses import state_folder
 
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]
-VERSION = 2
+VERSION = 3
 """Of the lines; a record of another version is under another name."""
 
 
@@ -68,17 +68,23 @@ def finish(
                 progress(done, count)
 
 
-def compared(image: int, label: int, logits: np.ndarray, clear: np.ndarray) -> Row:
+def compared(image: int, label: int, logits: np.ndarray, inside: bool | None, clear: np.ndarray) -> Row:
     """The engine's answer next to the answer in the clear; costs are added by whoever measured them."""
     second, first = np.sort(clear)[-2:]
     return {
         "image": image,
         "label": int(label),
+        "inside": inside,
         "private": int(np.argmax(logits)),
         "clear": int(np.argmax(clear)),
         "logit_error": float(np.abs(np.asarray(logits) - clear).max()),
         "margin": float(first - second),
     }
+
+
+def flagged(inside: Sequence[bool | None]) -> int | None:
+    """How many answers the guard says may be wrong; None where there is no guard."""
+    return None if None in inside else sum(not one for one in inside)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -93,6 +99,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "clear_accuracy": sum(row["clear"] == row["label"] for row in rows) / len(rows),
         "agreement": 1 - len(differ) / len(rows),
         "max_logit_error": error,
+        "flagged": flagged([row.get("inside") for row in rows]),
         # A disagreement is the engine's rounding and nothing else if the two best classes were this close.
         "disagreements": [
             {"image": r["image"], "margin": r["margin"], "explained": r["margin"] < 2 * error} for r in differ

@@ -12,8 +12,9 @@ from jax import Array, lax
 from privit.operators import BY_NAME
 from privit.program.forms import score_exp, sum_reciprocal
 from privit.program.graph import Graph
+from privit.program.guard import divides
 from privit.program.heads import Head, Key, public_factors, secret_factors
-from privit.program.ranges import ScoreRange
+from privit.program.ranges import GUARD
 from privit.serve.model.activations import NUMERATORS
 from privit.serve.model.rows import merge_rows, take_rows
 
@@ -107,7 +108,7 @@ def _by_scores(
         exact = [value for (_, name), value in scores.items() if name == "softmax"]
         if exact:
             observe(f"blocks.{layer}.softmax", jnp.concatenate(exact))
-    attended, totals = attention_weights(graph, layer, values, heads, scores)
+    attended, totals = attention_weights(graph, layer, values, heads, scores, observe)
     mixed = _per_head(attended, scoring, lambda index, x: x @ v[index])
     mixed |= normalised(graph, layer, values, heads, mixed, totals)
     return mixed | _unsigned(graph, layer, values, heads, mixed)
@@ -145,7 +146,12 @@ def _scaled(graph: Graph, layer: int, values: Values, heads: Sequence[Head], row
 
 
 def attention_weights(
-    graph: Graph, layer: int, values: Values, heads: Sequence[Head], scores: Rows
+    graph: Graph,
+    layer: int,
+    values: Values,
+    heads: Sequence[Head],
+    scores: Rows,
+    observe: Observe | None = None,
 ) -> tuple[Rows, Rows]:
     """Attention weights of every row, and for rows that must still be normalised what to divide by."""
     at = f"blocks.{layer}.heads."
@@ -158,6 +164,7 @@ def attention_weights(
             shifted[index, name] = scores[index, name] + values[f"{at}{index}.shift"]
     squares = [key for key, entry in entries.items() if entry.family == "square"]
     out |= side_by_side(shifted, squares, jnp.square)
+    _watch_sums(observe, layer, "squares", [out[key] for key in squares])
     for key, entry in entries.items():
         if entry.family == "square" and entry.fitted:
             out[key] = out[key] + values[f"{at}{key[0]}.level"]
@@ -165,31 +172,50 @@ def attention_weights(
             out[key] = scores[key] + values[f"{at}{key[0]}.linear_level"] if entry.fitted else scores[key]
     for name in NUMERATORS:
         keys = [key for key in scores if key[1] == name]
-        out |= side_by_side(scores, keys, _numerator(graph, layer, name))
+        out |= side_by_side(scores, keys, _numerator(graph, layer, name, observe))
     for key, entry in entries.items():
         if entry.family == "normalised":
             totals[key] = jnp.sum(out[key], axis=-1, keepdims=True) + entry.epsilon
             if not graph.rewrites.late_reciprocal:
                 out[key] = out[key] / totals[key]
+    _watch_sums(observe, layer, "sums", [total for key, total in totals.items() if not divides(key[1])])
+    _watch_sums(observe, layer, "divisors", [total for key, total in totals.items() if divides(key[1])])
     return out, totals
 
 
-def _numerator(graph: Graph, layer: int, name: str) -> Callable[[Array], Array]:
+def _watch_sums(observe: Observe | None, layer: int, name: str, rows: Sequence[Array]) -> None:
+    """Shows the guard the sums of these rows; the parties need not talk for them."""
+    if observe is not None and rows:
+        sums = [jnp.sum(row, axis=-1) for row in rows]
+        observe(f"{GUARD}blocks.{layer}.{name}", jnp.concatenate(sums))
+
+
+def _numerator(
+    graph: Graph, layer: int, name: str, observe: Observe | None = None
+) -> Callable[[Array], Array]:
     """The positive function of scores whose sum along a row it is divided by later."""
-    scores = graph.scores(layer)
-    if name == "softmax" and scores:
-        return lambda rows: short_rows(rows, scores)
-    return NUMERATORS[name]
+    scores, at = graph.scores(layer), f"{GUARD}blocks.{layer}."
+
+    def exact(rows: Array) -> Array:
+        if scores is None:
+            if observe is not None:
+                # The compiler finds the same maximum in the function itself.
+                observe(at + "depth", jnp.max(rows, axis=-1, keepdims=True) - rows)
+            return NUMERATORS["softmax"](rows)
+        centred = rows - row_mean(rows)
+        if observe is not None:
+            observe(at + "centred", centred)
+        return score_exp(rows.shape[-1], scores)(centred, jnp)
+
+    return exact if name == "softmax" else NUMERATORS[name]
 
 
-def short_rows(scores: Array, known: ScoreRange) -> Array:
-    """factor * exp(s - mean s) for scores in a public range, given times the scale of the form.
+def row_mean(scores: Array) -> Array:
+    """What a short exp takes off each row (rows, 1).
 
     No row needs its maximum: its mean, which costs next to nothing, keeps the exponentials in range.
     """
-    tokens = scores.shape[-1]
-    mean = jnp.sum(scores, axis=-1, keepdims=True) * (1 / tokens)
-    return score_exp(tokens, known)(scores - mean, jnp)
+    return jnp.sum(scores, axis=-1, keepdims=True) * (1 / scores.shape[-1])
 
 
 def normalised(

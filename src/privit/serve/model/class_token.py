@@ -36,7 +36,7 @@ def class_token_attention(
         exact = [value for (_, name), value in scored.items() if name == "softmax"]
         if observe is not None and exact:
             observe(f"{at}softmax", jnp.concatenate(exact))
-        rows, totals = attention_weights(graph, layer, values, heads, scored)
+        rows, totals = attention_weights(graph, layer, values, heads, scored, observe)
     else:
         totals = {}
     for index, head in enumerate(heads):

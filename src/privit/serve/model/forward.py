@@ -62,7 +62,7 @@ def block(
     stream = Stream(*(None if part is None else part[:rows] for part in stream))
     stream = _moved(stream, _layer_scaled(attended, values, at + "scale1"))
     x, stream = normalise(graph, at + "norm2", values, stream, observe)
-    return _moved(stream, _layer_scaled(mlp(graph, layer, values, x), values, at + "scale2"))
+    return _moved(stream, _layer_scaled(mlp(graph, layer, values, x, observe), values, at + "scale2"))
 
 
 def _moved(stream: Stream, change: Array) -> Stream:

@@ -11,26 +11,32 @@ from jax import Array
 from privit.operators import BY_NAME, Operator
 from privit.program import forms
 from privit.program.graph import Graph, MlpGroup
+from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
+from privit.serve.model.attention import Observe
 from privit.serve.model.rows import by_groups, gather_rows, merge_rows, take_rows
 
 Values = Mapping[str, Array]
 
 
-def mlp(graph: Graph, layer: int, values: Values, x: Array) -> Array:
+def mlp(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
     """Normalised tokens (rows, width) to tokens."""
     groups = graph.mlp_groups(layer)
-    parts = [_group(graph, layer, values, group, take_rows(x, group.all_tokens)) for group in groups]
+    parts = [_group(graph, layer, values, group, take_rows(x, group.all_tokens), observe) for group in groups]
     return merge_rows(parts, [group.all_tokens for group in groups])
 
 
-def _group(graph: Graph, layer: int, values: Values, group: MlpGroup, x: Array) -> Array:
+def _group(
+    graph: Graph, layer: int, values: Values, group: MlpGroup, x: Array, observe: Observe | None
+) -> Array:
     at = f"blocks.{layer}.mlp.{group.key}."
     if group.path == "merged":
         return x @ values[at + "weight"] + values[at + "bias"]
     hidden = x @ values[at + "up.weight"] + values[at + "up.bias"]
     if group.path == "square":
         hidden = jnp.square(hidden)
+        if observe is not None:
+            observe(f"{GUARD}blocks.{layer}.squared", jnp.sum(hidden, axis=-1))
     elif graph.by_element(layer):
         hidden = _by_element(graph, layer, values, hidden)
     else:

@@ -16,6 +16,7 @@ from privit.operators import Operator
 from privit.plan import OWN_FACTOR
 from privit.program.graph import Graph
 from privit.program.norms import Norm
+from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
 
 Values = Mapping[str, Array]
@@ -47,15 +48,15 @@ def norm_factor(
     if observe is not None and norm.own:
         observe(name, stream.tokens)
     if not norm.split:
-        factor = _factor(graph, name, values, norm.patches, "", stream)
+        factor = _factor(graph, name, values, norm.patches, "", stream, observe=observe)
         kept = stream.factor if norm.patches.family == "constant" else factor
         return factor, Stream(stream.tokens, kept)
     parts, kept_parts = [], []
-    sums = _sums(graph, name, norm, stream.tokens) if norm.all_own else None
+    sums = _sums(graph, name, norm, stream.tokens, observe) if norm.all_own else None
     for entry, rows, which in zip(norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True):
         piece = Stream(stream.tokens[rows], None if stream.factor is None else stream.factor[rows])
         known = None if sums is None else sums[rows]
-        factor = _factor(graph, name, values, entry, which, piece, known)
+        factor = _factor(graph, name, values, entry, which, piece, known, observe)
         blank = jnp.zeros((piece.tokens.shape[0], 1), piece.tokens.dtype)
         kept = piece.factor if entry.family == "constant" else factor
         kept_parts.append(blank if kept is None else kept)
@@ -72,9 +73,11 @@ def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, p
     return factor if ratio is None else factor * ratio
 
 
-def _sums(graph: Graph, name: str, norm: Norm, tokens: Array) -> Array:
+def _sums(graph: Graph, name: str, norm: Norm, tokens: Array, observe: Observe | None) -> Array:
     """The sum of squares of every row at once, which costs the rounds of one; as variances if all are linear."""
     total = jnp.sum(jnp.square(tokens), axis=-1, keepdims=True)
+    if observe is not None:
+        observe(GUARD + name, total)
     return total * _variance_scale(graph, name) if norm.all_linear else total
 
 
@@ -90,6 +93,7 @@ def _factor(
     which: str,
     piece: Stream,
     known: Array | None = None,
+    observe: Observe | None = None,
 ) -> Array | None:
     if entry.family == "constant":
         return None
@@ -98,11 +102,14 @@ def _factor(
         return piece.factor
     assert entry.family in OWN_FACTOR, entry
     total = jnp.sum(jnp.square(piece.tokens), axis=-1, keepdims=True) if known is None else known
+    if entry.family == "normalised":
+        total = total + graph.spec.width * graph.norm_eps(name)
+    if observe is not None and known is None:
+        observe(GUARD + name, total)
     if entry.family == "linear":
         ready = known is not None and graph.norm(name).all_linear
         scaled = total if ready else total * _variance_scale(graph, name)
         return scaled + values[".".join(filter(None, (name, which, "level")))]
-    total = total + graph.spec.width * graph.norm_eps(name)
     root = graph.root(name)
     return root(total, jnp) if root else lax.rsqrt(total)
 

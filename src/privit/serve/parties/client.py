@@ -23,7 +23,7 @@ from privit.artifact import Public, load_artifact
 from privit.cost.network import Network
 from privit.data.images import Picture, preprocess
 from privit.errors import ConnectionFailed, OutsideRanges, PrivitError
-from privit.program.ranges import believable
+from privit.program.ranges import believable, opened
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import join_helper
@@ -68,7 +68,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer to one query, in the order of the class names; only the client has it."""
+    """The answer to one query, in the order of the class names; only the client has it.
+
+    `inside` says whether all values stayed in the ranges that the model was made for; outside, the answer may
+    be wrong. It is None where the program has no guard.
+    """
 
     class_name: str
     probabilities: tuple[float, ...]
@@ -77,6 +81,7 @@ class Prediction:
     rounds: int
     wire_bytes: int
     seconds: float
+    inside: bool | None = None
 
 
 def connect(
@@ -150,11 +155,13 @@ class Client:
     def predict(self, image: Picture) -> Prediction:
         """Class and probabilities of one image: a file or its bytes, a Pillow image or 8-bit (H, W[, C]).
 
-        An answer that this model cannot have given, as far as its public ranges say, is refused.
+        Without a guard, an answer that this model cannot have given, as far as its public ranges say, is
+        refused; with one, it is given with `inside` False.
         """
         pixels = preprocess(image, self.public.preprocessing)
-        logits, cost = self._call(self._query(pixels))
-        if not believable(self.public.ranges, logits):
+        answer, cost = self._call(self._query(pixels))
+        logits, inside = opened(self.public, answer)
+        if inside is None and not believable(self.public.ranges, logits):
             raise OutsideRanges(
                 "the answer is not one that this model can give: the image took values inside it beyond the "
                 "ranges that its export measured, and fixed-point numbers have overflowed",
@@ -172,6 +179,7 @@ class Client:
             cost.rounds,
             cost.wire_bytes,
             cost.seconds,
+            inside,
         )
 
     def predict_many(self, images: Iterable[Picture]) -> Iterator[Prediction]:
@@ -275,16 +283,16 @@ class Client:
             if message["type"] != "go" or message["number"] != self._queries + 1:
                 raise ConnectionFailed("the server answered with something other than go")
             self._queries += 1
-            logits, _ = await self._guard(self._engine.query(pixels), self._patience.query_seconds)
+            answer, _ = await self._guard(self._engine.query(pixels), self._patience.query_seconds)
         except BaseException as error:
             # Half a protocol run cannot be taken up again.
             if isinstance(error, EngineDied):
                 await refuse(tunnel, "engine", "the client's engine stopped during this session")
             await self._close()
             raise
-        if logits is None or logits.shape != (len(self.public.class_names),):
+        if answer is None or answer.shape != (len(self.public.class_names) + self.public.guard,):
             raise AssertionError("the engine gave no logits")
-        return logits, self._cost(before, started)
+        return answer, self._cost(before, started)
 
     async def _guard(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
         for tunnel in self._tunnels:
