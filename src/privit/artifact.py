@@ -31,6 +31,7 @@ MANIFEST_FILE = "manifest.json"
 
 LEAST_MEAN_EXP = 0.99
 """By Jensen's inequality it is 1; the rest is for single precision."""
+LARGEST_RANGE = float(np.finfo(np.float32).max)
 SHOWN_PROBLEMS = 5
 AGAIN = "export the artifact again"
 
@@ -153,15 +154,20 @@ class Public:
             found.append("class names hold something else than text")
         if self.logit_error is not None and not (_is_finite(self.logit_error) and self.logit_error >= 0):
             found.append(f"the error of a logit is {self.logit_error!r}, not a finite number from 0 on")
-        return found + _range_problems(self.ranges)
+        return found + range_problems(self.ranges)
 
 
-def _range_problems(ranges: dict[str, Any]) -> list[str]:
+def range_problems(ranges: Mapping[str, Any]) -> list[str]:
     """Values that no measurement gives: ranges are largest absolute values, variances and sums of powers."""
     found = [
         f"range {name} is {value!r}, not a finite number from 0 on"
         for name, value in ranges.items()
         if not (_is_finite(value) and value >= 0)
+    ]
+    found += [
+        f"range {name} is {value:g}, more than any model in single precision has"
+        for name, value in (ranges.items() if not found else ())
+        if value > LARGEST_RANGE
     ]
     for name, value in ranges.items() if not found else ():
         high = name.removesuffix("_low") + "_high"

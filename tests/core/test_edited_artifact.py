@@ -102,6 +102,7 @@ PUBLIC = {
     "range of true": (setting("ranges", "logits", value=True), "range logits is True, not a finite"),
     "powers": (setting("ranges", "blocks.0.softmax.mean_exp", value=1e-30), "is 1e-30, but a mean of powers"),
     "variance": (setting("ranges", "norm.variance_low", value=1e30), "above norm.variance_high"),
+    "enormous range": (setting("ranges", "norm.variance_high", value=1e308), "is 1e+308, more than any"),
     "ranges": (setting("ranges", value=[1]), "does not describe a model"),
 }
 

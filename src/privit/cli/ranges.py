@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from privit.artifact import Artifact
+from privit.artifact import Artifact, range_problems
 from privit.cli.output import note
 from privit.errors import RequestError
 from privit.runs import write_text
@@ -49,10 +48,9 @@ def _read(path: Path, depth: int) -> dict[str, float]:
         raise RequestError(f"{path} does not hold a JSON object", hint)
     if not found:
         raise RequestError(f"{path} names no range", hint)
-    for name, value in found.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
-            raise RequestError(f"{path}: {name} is {value!r}, not a finite number", hint)
+    if problems := range_problems(found):
+        raise RequestError(f"{path}: {'; '.join(problems)}", hint)
+    for name in found:
         layer = re.match(r"blocks\.(\d+)\.", name)
         if layer and int(layer[1]) >= depth:
             has = f"the model has {depth} layers, 0 to {depth - 1}"

@@ -128,7 +128,7 @@ def _own(made: Certificate, norm: str, entry: Operator, stream: np.ndarray) -> t
     after = np.minimum(stream, high**0.5)
     if entry.family == "linear":
         level = max(float(np.abs(v).max()) for name, v in made.values.items() if _is_level(name, norm))
-        made.factor = high / (made.graph.spec.width * made.graph.variance_unit(norm)) + level
+        made.factor = high * made.graph.variance_scale(norm) + level
         size = float(np.linalg.norm(after)) * made.factor
         made.note(f"{norm} (linear)", size)
         return size, after

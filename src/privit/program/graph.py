@@ -205,6 +205,10 @@ class Graph:
         middle = math.sqrt(found.low * found.high) if found else 1.0
         return 2.0 ** round(math.log2(width * middle)) / width
 
+    def variance_scale(self, norm: str) -> float:
+        """By what a sum of squares is multiplied to be a variance in that unit: a power of two."""
+        return 1 / (self.spec.width * self.variance_unit(norm))
+
     def scores(self, layer: int) -> ScoreRange | None:
         """The range of the exact rows' scores, if it is public and used."""
         return score_range(self.ranges, layer) if self.rewrites.ranges else None

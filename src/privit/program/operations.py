@@ -62,7 +62,7 @@ def _factor(graph: Graph, name: str, rows: int, note: Recorder) -> None:
     sizes = (1, rows - 1) if norm.split else (rows,)
     # Squares and linear factors of the class token and of patches are computed together where both have them.
     note("square", rows * graph.spec.width if norm.all_own else 0)
-    note("multiply_public", rows if norm.all_linear else 0)
+    note("multiply_public", rows if norm.all_linear and graph.variance_scale(name) != 1 else 0)
     for entry, size in zip(norm.groups, sizes, strict=True):
         if entry.family in OWN_FACTOR:
             note("square", 0 if norm.all_own else size * graph.spec.width)
@@ -74,7 +74,8 @@ def _factor(graph: Graph, name: str, rows: int, note: Recorder) -> None:
 def _own_factor(graph: Graph, name: str, entry: Operator, rows: int, note: Recorder) -> None:
     root = graph.root(name)
     if entry.family == "linear":
-        note("multiply_public", rows)
+        # The compiler leaves out a product with one.
+        note("multiply_public", rows if graph.variance_scale(name) != 1 else 0)
     elif root is None:
         note("rsqrt", rows)
     else:

@@ -78,11 +78,7 @@ def _sums(graph: Graph, name: str, norm: Norm, tokens: Array, observe: Observe |
     total = jnp.sum(jnp.square(tokens), axis=-1, keepdims=True)
     if observe is not None:
         observe(GUARD + name, total)
-    return total * _variance_scale(graph, name) if norm.all_linear else total
-
-
-def _variance_scale(graph: Graph, name: str) -> float:
-    return 1 / (graph.spec.width * graph.variance_unit(name))
+    return total * graph.variance_scale(name) if norm.all_linear else total
 
 
 def _factor(
@@ -108,7 +104,7 @@ def _factor(
         observe(GUARD + name, total)
     if entry.family == "linear":
         ready = known is not None and graph.norm(name).all_linear
-        scaled = total if ready else total * _variance_scale(graph, name)
+        scaled = total if ready else total * graph.variance_scale(name)
         return scaled + values[".".join(filter(None, (name, which, "level")))]
     root = graph.root(name)
     return root(total, jnp) if root else lax.rsqrt(total)
