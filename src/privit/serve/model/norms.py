@@ -52,7 +52,9 @@ def norm_factor(
         return factor, Stream(stream.tokens, kept)
     parts, kept_parts = [], []
     sums = _sums(graph, name, norm, stream.tokens) if norm.all_own else None
-    for entry, rows, which in zip(norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True):
+    for entry, rows, which in zip(
+        norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True
+    ):
         piece = Stream(stream.tokens[rows], None if stream.factor is None else stream.factor[rows])
         known = None if sums is None else sums[rows]
         factor = _factor(graph, name, values, entry, which, piece, known)
