@@ -50,7 +50,7 @@ def norms(graph: Graph, layer: int, note: Recorder) -> None:
 
 
 def _before_attention(graph: Graph, layer: int, note: Recorder) -> None:
-    """The pool, if there is one, which also mixes factors that are read behind it, and the first LayerNorm."""
+    """The pool, if there is one, which also mixes factors that are read later, and the first LayerNorm."""
     spec = graph.spec
     if spec.blocks[layer].pool:
         width = spec.width + graph.carries(layer, only_patches=True)

@@ -208,7 +208,7 @@ def _read(pricer: Pricer, kind: str, layer: int, shape: Shape) -> np.ndarray:
 
 
 def _read_norms(pricer: Pricer, layer: int, found: np.ndarray) -> np.ndarray:
-    """Of the last block, the class token's or the patches' LayerNorms are read, if these are sites of their own."""
+    """Where the class token has sites of its own, the last LayerNorms are read for some tokens only."""
     spec = pricer.spec
     if found.ndim == 2 and found.shape[1] == 2 and layer == spec.depth - 1:
         unread = 1 if spec.pooling == "cls" else 0

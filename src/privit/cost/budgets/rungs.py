@@ -42,8 +42,8 @@ class Board:
     """For each group, one entry per state: cost vector, loss avoided, exact sites; and worth of each step.
 
     `worth` has a row per step, to a stand-in or to the exact operator (`exact` says which); `free` is the
-    last state that costs no more than each; `kinds` names each group's kind; `rest` is the cost of what no plan changes, and `value` reads
-    a sum of cost vectors.
+    last state that costs no more than each; `kinds` names each group's kind; `rest` is the cost of what no
+    plan changes, and `value` reads a sum of cost vectors.
     """
 
     vectors: list[np.ndarray]

@@ -15,8 +15,8 @@ def site_counts(spec: Spec, plan: Plan) -> list[dict[str, int]]:
     """For each layer, operator name to how often it is computed.
 
     GELU-kind operators count in scalars, softmax-kind operators in rows of scores and norm-kind operators in
-    tokens, whatever the plan's granularity; the model's last LayerNorm is `final_norm`. One pass of `bincount`
-    over each array: no loop over sites.
+    tokens, whatever the plan's granularity; the model's last LayerNorm is `final_norm`. One pass of
+    `bincount` over each array: no loop over sites.
     """
     layers = []
     for i in range(spec.depth):

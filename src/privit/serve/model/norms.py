@@ -75,7 +75,7 @@ def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, p
 
 
 def _sums(graph: Graph, name: str, norm: Norm, tokens: Array) -> Array:
-    """The sum of squares of every row at once, which costs the rounds of one; as variances if all are linear."""
+    """The sum of squares of every row at once, in the rounds of one; as variances if all are linear."""
     total = jnp.sum(jnp.square(tokens), axis=-1, keepdims=True)
     return total * _variance_scale(graph, name) if norm.all_linear else total
 

@@ -17,6 +17,7 @@ from privit.cost.budgets.ladder import Ladder, Losses, below_floor, cheapest_pla
 from privit.cost.budgets.pricing import ENGINE_UNITS, JointPricer, Price, Pricer, Unit
 from privit.cost.budgets.rungs import WITHIN
 from privit.errors import BudgetError
+from privit.operators import UNTOUCHED
 from privit.plan import Plan, site_budget
 from privit.spec import KINDS, PAPER_KINDS, Granularity, Spec
 from privit.train.descent.caps import NO_CAPS, Caps, handed_out
@@ -33,7 +34,12 @@ FITS = 3
 def choices(
     exact: Mapping[str, str], stand_in: Mapping[str, str], free: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """For each kind what may stand at a site: a free operator if there is one, the stand-in, the exact."""
+    """For each kind what may stand at a site: a free operator if there is one, the stand-in, the exact.
+
+    A kind without a stand-in stays exact.
+    """
+    exact = UNTOUCHED | dict(exact)
+    stand_in = exact | dict(stand_in)
     return {
         kind: tuple(dict.fromkeys([*([free[kind]] if kind in free else []), stand_in[kind], exact[kind]]))
         for kind in KINDS
