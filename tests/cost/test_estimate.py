@@ -21,7 +21,7 @@ from privit.plan import (
     swap_operator,
     uniform_plan,
 )
-from privit.spec import Granularity, Spec, sites, vit_spec
+from privit.spec import Granularity, Spec, sites, vit_spec, with_tokens, without_pools
 
 SMALL = vit_spec(image_size=8, patch_size=4, width=8, depth=3, heads=2, classes=3)
 FULL = {"gelu": [5, 5, 5], "softmax": [10, 10, 10]}
@@ -102,21 +102,27 @@ def test_removing_what_explain_names_saves_what_it_says() -> None:
     rows = explain(SMALL, plan, "paper")
     assert [row.group_saving for row in rows] == sorted((row.group_saving for row in rows), reverse=True)
     assert {(row.layer, row.kind, row.sites) for row in rows} == {
-        (0, "gelu", 3), (1, "gelu", 2), (2, "gelu", 1), (0, "softmax", 4), (2, "softmax", 1)
+        (0, "gelu", 3), (1, "gelu", 2), (2, "gelu", 1), (0, "softmax", 4), (2, "softmax", 1),
+        (0, "norm", 1), (1, "norm", 2), (2, "norm", 2),
     }  # fmt: skip
+
+    def cost(counts: dict[str, list[int]]) -> int:
+        kept = plan_from_counts(SMALL, counts["gelu"], counts["softmax"], norms=counts["norm"])
+        return estimate(SMALL, kept, "paper").total
+
     for row in rows:
-        counts = {kind: plan.kept(kind) for kind in ("gelu", "softmax")}
+        counts = {"gelu": plan.kept("gelu"), "softmax": plan.kept("softmax"), "norm": [2, 2, 2]}
         counts[row.kind][row.layer] -= 1
-        one_less = estimate(SMALL, plan_from_counts(SMALL, counts["gelu"], counts["softmax"]), "paper").total
+        one_less = cost(counts)
         assert before - one_less == pytest.approx(row.site_saving, abs=1)
-        counts[row.kind][row.layer] = 0
-        none = estimate(SMALL, plan_from_counts(SMALL, counts["gelu"], counts["softmax"]), "paper").total
+        counts[row.kind][row.layer] -= row.sites - 1
+        none = cost(counts)
         assert before - none == pytest.approx(row.group_saving, abs=1)
         assert row.share == pytest.approx(row.group_cost / before)
 
 
 def test_nothing_is_left_to_explain_where_nothing_is_exact() -> None:
-    assert explain(SMALL, uniform_plan(SMALL, "identity", "squared_attn")) == []
+    assert explain(SMALL, uniform_plan(SMALL, "identity", "squared_attn", norm="reused_norm")) == []
 
 
 def test_the_breakdown_becomes_a_picture(tmp_path: Path) -> None:
@@ -140,3 +146,61 @@ def test_vit_base_with_seven_million_sites_is_answered_within_a_second(tmp_path:
     estimate(VIT_BASE, loaded, profile).to_json()
     explain(VIT_BASE, loaded, profile)
     assert time.process_time() - start < 1
+
+
+POOLED = with_tokens(SMALL, [5, 5, 3])
+
+
+def test_norms_count_in_tokens_and_every_layer_by_its_own_tokens() -> None:
+    plan = plan_from_counts(POOLED, [5, 5, 3], [10, 10, 6], norms=[2, 1, 0])
+    assert [layer.get("layer_norm", 0) for layer in site_counts(POOLED, plan)] == [10, 5, 0]
+    assert [layer.get("reused_norm", 0) for layer in site_counts(POOLED, plan)] == [0, 5, 6]
+    by_class = uniform_plan(POOLED, granularity=Granularity(norm="class"), norm="reused_norm")
+    counts = site_counts(POOLED, by_class)
+    assert (counts[0]["layer_norm"], counts[0]["reused_norm"]) == (5, 5)
+    assert counts[2]["softmax"] == 2 * 3
+    assert counts[2]["gelu"] == 3 * 32
+
+
+def test_a_reused_or_fixed_norm_costs_nothing_and_a_linear_one_its_squares() -> None:
+    free, linear, exact = (
+        estimate(SMALL, uniform_plan(SMALL, "identity", "uniform_attn", norm=norm), "paper")
+        for norm in ("fixed_norm", "linear_norm", "layer_norm")
+    )
+    reused = estimate(SMALL, plan_from_counts(SMALL, [0] * 3, [0] * 3, norms=[1, 0, 0]), "paper")
+    assert free.total == 0
+    assert breakdown(linear)["stand_ins"] == pytest.approx(3 * 2 * 5 * 8 * 3248 / 197)
+    assert breakdown(reused)["layer_norm"] == pytest.approx(breakdown(exact)["layer_norm"] / 6)
+    # The circuits count the last LayerNorm too.
+    assert estimate(SMALL, uniform_plan(SMALL, norm="fixed_norm"), "circuits").after == 0
+
+
+@pytest.mark.parametrize("profile", ["paper", "paper-without-square", "circuits"])
+def test_fewer_tokens_cost_less_in_every_profile(profile: str) -> None:
+    pooled, whole = (estimate(spec, uniform_plan(spec), profile) for spec in (POOLED, SMALL))
+    assert pooled.total < whole.total
+    assert pooled.to_json()["tokens"] == [5, 5, 3]
+
+
+@pytest.mark.parametrize("rewrites", ["dense", "dense-rewritten"])
+def test_a_pooled_model_is_compared_with_the_untouched_one_without_pools(rewrites: str) -> None:
+    plan = uniform_plan(POOLED, "identity", norm="reused_norm")
+    found = estimate(POOLED, plan, "spu", protocol="semi2k-benchmark", rewrites=rewrites)
+    whole = estimate(
+        without_pools(POOLED), uniform_plan(SMALL), "spu", protocol="semi2k-benchmark", rewrites=rewrites
+    )
+    assert found == whole
+    own = estimate(POOLED, plan, "spu", protocol="semi2k-benchmark")
+    assert own["rounds"] < found["rounds"]
+
+
+def test_norms_that_could_be_reused_are_explained_and_the_first_is_not_among_them() -> None:
+    found = [r for r in explain(POOLED, uniform_plan(POOLED), "paper") if r.kind == "norm"]
+    assert {(r.layer, r.sites, r.stand_in) for r in found} == {
+        (0, 1, "reused_norm"),
+        (1, 2, "reused_norm"),
+        (2, 2, "reused_norm"),
+    }
+    by_layer = {r.layer: r for r in found}
+    assert by_layer[1].group_saving == 2 * by_layer[0].group_saving
+    assert by_layer[2].site_saving == pytest.approx(3 / 5 * by_layer[1].site_saving)

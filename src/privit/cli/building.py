@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,12 @@ from tyro.conf import Positional
 
 from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with_cost_budgets
 from privit.cli.output import note, percent, show_fields, show_json
+from privit.cli.synthetic import token_counts
 from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, from_json, to_json
 from privit.errors import RequestError
 from privit.operators import FITTED
 from privit.presets import Preset, preset, with_strategy
-from privit.spec import KINDS, PAPER_KINDS, switched_kinds
+from privit.spec import KINDS, switched_kinds
 
 Settings = Annotated[
     tuple[str, ...],
@@ -86,24 +87,33 @@ def fit(
     out: Path = Path("runs/fit"),
     gelu: str = FITTED["gelu"],
     softmax: str = FITTED["softmax"],
+    norm: str | None = None,
+    tokens: str | None = None,
     images: int = 512,
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Replace every GELU and softmax by a stand-in fitted to the teacher, without training.
+    """Replace every GELU and softmax (and LayerNorm) by a stand-in fitted to the teacher, without training.
 
     Args:
         run: The teacher's run.
         out: The run's folder; `privit finetune` and `privit export` take it.
         gelu: Stand-in for GELU: quadratic or affine (or an unfitted one).
         softmax: Stand-in for softmax: quadratic_attn, linear_attn or constant_attn (or an unfitted one).
+        norm: Stand-in for LayerNorm: reused_norm (the first stays exact), linear_norm or fixed_norm; all
+            LayerNorms stay exact if absent.
+        tokens: Tokens in each block, class token included, separated by commas; patches are pooled where they
+            fall.
         images: How many training images to fit on.
         seed: Which images.
         json: Print one JSON object.
     """
-    from privit.train.training_free import TrainingFreeConfig, fit_run
+    from privit.train.training_free import NOTHING, TrainingFreeConfig, fit_run
 
-    config = TrainingFreeConfig(stand_in={"gelu": gelu, "softmax": softmax})
+    stand_in = FITTED | {"gelu": gelu, "softmax": softmax} | ({"norm": norm} if norm else {})
+    budget = replace(NOTHING, sites=NOTHING.sites | ({"norm": 0} if norm else {}))
+    counts = tuple(token_counts(tokens)) if tokens else ()
+    config = TrainingFreeConfig((budget,), stand_in=stand_in, tokens=counts)
     config = replace(config, fit=replace(config.fit, images=images, seed=seed))
     _finish(f"fit {out}", fit_run(run, out, config), json)
 
@@ -115,6 +125,8 @@ def search(
     gelu_budget: float | None = None,
     softmax_budget: float | None = None,
     norm_budget: float | None = None,
+    norms: bool = False,
+    tokens: str | None = None,
     preset: str = "paper",
     strategy: int | None = None,
     fitted: bool = False,
@@ -142,7 +154,10 @@ def search(
         keep: Share of the sites of each kind that may stay; several shares give several plans in one descent.
         gelu_budget: GELU sites that may stay: a count, or a share below 1.
         softmax_budget: Softmax sites that may stay: a count, or a share below 1.
-        norm_budget: LayerNorms that may stay, the first among them; without it, all do.
+        norm_budget: LayerNorms that may stay exact: a count, or a share below 1. The first always does.
+        norms: Search LayerNorms too; without, and without --norm-budget, all of them stay exact.
+        tokens: Tokens in each block, class token included, separated by commas; patches are pooled where they
+            fall. auto: the budget in cost chooses, with --no-training.
         preset: Settings that belong together: paper, plain or digits.
         strategy: One of the paper's strategies 1 to 5.
         fitted: Start from stand-ins fitted to the teacher instead of the paper's (or set others).
@@ -162,14 +177,19 @@ def search(
     if strategy is not None:
         chosen = with_strategy(chosen, strategy)
     config, own = _changed(chosen.search, {"seed": seed}, set_), "stand_in" in _given(set_)
+    auto = tokens == "auto"
+    if auto and not no_training:
+        raise RequestError("--tokens auto chooses without training", "add --no-training, or give the tokens")
+    if tokens is not None and not auto:
+        config = replace(config, tokens=tuple(token_counts(tokens)))
+    if (norms or norm_budget is not None) and "norm" not in config.kinds:
+        config = replace(config, kinds=(*config.kinds, "norm"))
+    given = {"gelu": gelu_budget, "softmax": softmax_budget, "norm": norm_budget}
     costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
-    sites = _per_kind({"gelu": gelu_budget, "softmax": softmax_budget, "norm": norm_budget})
-    if "norm" in sites and any(costs.values()):
-        config = replace(config, kinds=switched_kinds((*config.kinds, "norm")))
-    caps = _site_caps(config, keep, sites) if any(costs.values()) else {}
+    caps = _site_caps(keep, given, config.kinds) if any(costs.values()) else {}
     priced = with_cost_budgets(config, costs, protocol, network, caps)
     if priced == config:
-        config = _with_budgets(config, keep, sites)
+        config = _with_budgets(config, keep, given)
     else:
         config, fitted = with_choices(priced, not own), fitted or not own
     if (fitted or no_training) and not own:
@@ -178,7 +198,8 @@ def search(
     if no_training:
         from privit.train.training_free import TrainingFreeConfig, search_without_training
 
-        found = search_without_training(run, out, TrainingFreeConfig.of(config))
+        settings = replace(TrainingFreeConfig.of(config), choose_tokens=auto)
+        found = search_without_training(run, out, settings)
         _close_search(out, found, measure, json)
         return
     from privit.train.search import search as run_search
@@ -292,7 +313,10 @@ def _value(text: str) -> Any:
         return text
 
 
-def _with_budgets(config: SearchConfig, keep: tuple[float, ...], sites: dict[str, float]) -> SearchConfig:
+def _with_budgets(
+    config: SearchConfig, keep: tuple[float, ...], given: Mapping[str, float | None]
+) -> SearchConfig:
+    sites = _per_kind(given)
     if keep and sites:
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
     _refuse_counts(keep)
@@ -307,7 +331,7 @@ def _with_budgets(config: SearchConfig, keep: tuple[float, ...], sites: dict[str
     return replace(config, budgets=(budget,), kinds=tuple(k for k in KINDS if k in sites))
 
 
-def _per_kind(given: dict[str, float | None]) -> dict[str, float]:
+def _per_kind(given: Mapping[str, float | None]) -> dict[str, float]:
     # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
     return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
 
@@ -317,22 +341,23 @@ def _refuse_counts(keep: tuple[float, ...]) -> None:
         if not 0 <= share <= 1:
             raise RequestError(
                 f"--keep is {share:g}, but a share of the sites from 0 to 1 was expected",
-                "--gelu-budget and --softmax-budget take numbers of sites",
+                "--gelu-budget, --softmax-budget and --norm-budget take numbers of sites",
             )
 
 
 def _site_caps(
-    config: SearchConfig, keep: tuple[float, ...], sites: dict[str, float]
+    keep: tuple[float, ...], given: Mapping[str, float | None], kinds: tuple[str, ...]
 ) -> dict[str, float]:
     """The most exact sites that plans of budgets in cost may have."""
     if len(keep) > 1:
         raise RequestError(
             "--keep was given several shares beside a budget in cost", "give one: a cap for all of them"
         )
+    sites = _per_kind(given)
     if keep and sites:
         raise RequestError("--keep was given beside a budget per kind", "give one or the other")
     _refuse_counts(keep)
-    return dict.fromkeys(switched_kinds(config.kinds), keep[0]) if keep else sites
+    return dict.fromkeys(switched_kinds(kinds), keep[0]) if keep else sites
 
 
 def _finish(title: str, result: dict[str, Any], json: bool) -> None:

@@ -10,7 +10,7 @@ from privit.cli.ranges import with_ranges
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import Plan, plan_from_counts, uniform_plan
-from privit.spec import Spec
+from privit.spec import Spec, with_tokens
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,13 @@ class Synthetic:
         kept_gelu_tokens: GELU tokens that each layer keeps, separated by commas, or one number for every
             layer; all of them if absent.
         kept_softmax_rows: Softmax rows that each layer keeps, likewise.
+        kept_norms: Exact LayerNorms of each block (0 to 2, norm1 first), likewise; the others are reused, the
+            last one of the model is exact.
+        tokens: Tokens in each block, class token included, separated by commas; where they fall patches are
+            pooled. All of them to the end if absent.
         stand_in_gelu: The operator of the other tokens: identity, affine, quadratic or quad.
         stand_in_softmax: The operator of the other rows: squared_attn, quadratic_attn, uniform_attn ...
+        stand_in_norm: The operator of the other LayerNorms: reused_norm, linear_norm or fixed_norm.
         image_size: Another image size than the model's own.
         seed: Where the kept sites lie, and the random weights.
         ranges: What the values inside the model lie in, which allows shorter functions: random (measured on
@@ -33,8 +38,11 @@ class Synthetic:
     model: str | None = None
     kept_gelu_tokens: str | None = None
     kept_softmax_rows: str | None = None
+    kept_norms: str | None = None
+    tokens: str | None = None
     stand_in_gelu: str = "identity"
     stand_in_softmax: str = "squared_attn"
+    stand_in_norm: str = "reused_norm"
     image_size: int | None = None
     seed: int = 0
     ranges: str | None = None
@@ -47,9 +55,15 @@ def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
     if artifact is not None:
         if synthetic.ranges is not None:
             raise RequestError("an artifact has ranges of its own", "--ranges is for a plan by --model")
+        if synthetic.kept_norms is not None or synthetic.tokens is not None:
+            raise RequestError(
+                "an artifact has a plan of its own", "--kept-norms and --tokens are for a plan by --model"
+            )
         return load_artifact(artifact)
     assert synthetic.model is not None
     spec = catalog_spec(synthetic.model, synthetic.image_size)
+    if synthetic.tokens is not None:
+        spec = with_tokens(spec, token_counts(synthetic.tokens))
     half = (0.5,) * spec.channels
     public = Public(
         spec,
@@ -63,15 +77,30 @@ def read_artifact(artifact: Path | None, synthetic: Synthetic) -> Artifact:
 
 def _plan(spec: Spec, synthetic: Synthetic) -> Plan:
     texts = (synthetic.kept_gelu_tokens, synthetic.kept_softmax_rows)
-    if texts == (None, None):
+    if (*texts, synthetic.kept_norms) == (None, None, None):
         return uniform_plan(spec)
-    full = [spec.tokens] * spec.depth, [spec.tokens * block.heads for block in spec.blocks]
+    tokens = [spec.tokens_in(layer) for layer in range(spec.depth)]
+    full = tokens, [count * block.heads for count, block in zip(tokens, spec.blocks, strict=True)]
     gelu, softmax = (
         everything if text is None else _counts(text, spec.depth)
         for text, everything in zip(texts, full, strict=True)
     )
-    stand_in = {"gelu": synthetic.stand_in_gelu, "softmax": synthetic.stand_in_softmax}
-    return plan_from_counts(spec, gelu, softmax, synthetic.seed, stand_in=stand_in)
+    norms = None if synthetic.kept_norms is None else _counts(synthetic.kept_norms, spec.depth)
+    stand_in = {
+        "gelu": synthetic.stand_in_gelu,
+        "softmax": synthetic.stand_in_softmax,
+        "norm": synthetic.stand_in_norm,
+    }
+    return plan_from_counts(spec, gelu, softmax, synthetic.seed, stand_in=stand_in, norms=norms)
+
+
+def token_counts(text: str) -> list[int]:
+    """Tokens in each block, from numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        hint = "write 50,50,17,... with a count per block"
+        raise RequestError(f"{text!r} is not a list of token counts", hint) from None
 
 
 def _counts(text: str, depth: int) -> list[int]:

@@ -7,17 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privit.cost.gates import profiles
-from privit.cost.gates.counts import LAYER_NORM, final_norm_rows, rows_per_site, scalars_per_site, site_counts
+from privit.cost.gates.counts import (
+    LAYER_NORM,
+    final_norm,
+    final_norm_rows,
+    rows_per_site,
+    scalars_per_site,
+    site_counts,
+    tokens_per_norm,
+)
 from privit.cost.gates.profiles import Profile
 from privit.errors import MissingExtra, RequestError
 from privit.operators import BY_NAME, STAND_IN
 from privit.plan import Plan
-from privit.spec import KINDS, Spec
+from privit.spec import KINDS, NORM_PLACES, PAPER_KINDS, Spec
 
 STAND_INS = "stand_ins"
-PARTS = (*KINDS, STAND_INS, LAYER_NORM)
-"""What a cost is made of: exact GELUs, exact softmaxes, what stands in for either, and LayerNorm."""
+PARTS = (*PAPER_KINDS, STAND_INS, LAYER_NORM)
+"""What a cost is made of: exact GELUs, exact softmaxes, what stands in for anything, and exact LayerNorms."""
 
 
 @dataclass(frozen=True)
@@ -76,30 +86,29 @@ def estimate(spec: Spec, plan: Plan, profile: str = "paper", **options: Any) -> 
     return _estimate(spec, plan, profiles.profile(profile))
 
 
-def _length(spec: Spec, operator: str) -> int:
-    if operator == LAYER_NORM:
-        return spec.width
-    return spec.tokens if BY_NAME[operator].kind == "softmax" else 1
+def _length(spec: Spec, layer: int, operator: str) -> int:
+    return {"gelu": 1, "softmax": spec.tokens_in(layer), "norm": spec.width}[BY_NAME[operator].kind]
 
 
 def _part(operator: str) -> str:
-    if operator == LAYER_NORM:
-        return LAYER_NORM
     entry = BY_NAME[operator]
-    return entry.kind if entry.exact else STAND_INS
+    if not entry.exact:
+        return STAND_INS
+    return LAYER_NORM if entry.kind == "norm" else entry.kind
 
 
 def _estimate(spec: Spec, plan: Plan, prices: Profile) -> Estimate:
     layers, extrapolated = [], set()
-    for counts in site_counts(spec, plan):
+    for layer, counts in enumerate(site_counts(spec, plan)):
         costs = dict.fromkeys(PARTS, 0.0)
         for operator, count in counts.items():
-            length = _length(spec, operator)
+            length = _length(spec, layer, operator)
             costs[_part(operator)] += count * prices.cost(operator, length)
             if prices.extrapolated(operator, length):
                 extrapolated.add(f"{operator}({length})")
         layers.append(costs)
-    after = final_norm_rows(spec) * prices.cost(LAYER_NORM, spec.width) if prices.final_norm else 0.0
+    last = prices.cost(final_norm(spec, plan), spec.width)
+    after = final_norm_rows(spec) * last if prices.final_norm else 0.0
     return Estimate(
         prices.name, prices.unit, tuple(layers), after, tuple(sorted(extrapolated)), _kept(spec, plan)
     )
@@ -109,6 +118,8 @@ def _kept(spec: Spec, plan: Plan) -> dict[str, Any]:
     return {
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),
+        "kept_norm": sum(plan.kept("norm")),
+        "tokens": [spec.tokens_in(layer) for layer in range(spec.depth)],
         "granularity": {kind: plan.granularity.of(kind) for kind in KINDS},
         "kept_gelu_elements": plan.kept_gelu_elements(spec),
     }
@@ -140,7 +151,8 @@ class Removal:
 def explain(spec: Spec, plan: Plan, profile: str = "paper") -> list[Removal]:
     """Per layer and kind, what the exact sites cost and save, the most expensive group first.
 
-    The stand-in is the cheapest one that the layer already uses, or the paper's where it uses none.
+    The stand-in is the cheapest one that the layer already uses, or the paper's where it uses none. Of
+    LayerNorms, those of the blocks are looked at, without the first, which has nothing to reuse.
     """
     prices = profiles.profile(profile)
     total = _estimate(spec, plan, prices).total
@@ -148,24 +160,40 @@ def explain(spec: Spec, plan: Plan, profile: str = "paper") -> list[Removal]:
         _removal(spec, plan, prices, layer, counts, operator, total)
         for layer, counts in enumerate(site_counts(spec, plan))
         for operator in counts
-        if operator != LAYER_NORM and BY_NAME[operator].exact
+        if BY_NAME[operator].exact
     ]
-    return sorted(removals, key=lambda r: (-r.group_saving, r.layer, r.kind))
+    return sorted(
+        (found for found in removals if found.sites), key=lambda r: (-r.group_saving, r.layer, r.kind)
+    )
 
 
 def _removal(
     spec: Spec, plan: Plan, prices: Profile, layer: int, counts: dict[str, int], operator: str, total: int
 ) -> Removal:
-    kind, length = BY_NAME[operator].kind, _length(spec, operator)
-    used = [BY_NAME[name] for name in counts if name != LAYER_NORM]
+    kind, length = BY_NAME[operator].kind, _length(spec, layer, operator)
+    used = [BY_NAME[name] for name in counts]
     others = [entry.name for entry in used if entry.kind == kind and not entry.exact]
     stand_in = min(others or [STAND_IN[kind]], key=lambda name: prices.cost(name, length))
-    weight = {"gelu": scalars_per_site, "softmax": rows_per_site}[kind](spec, plan, spec.blocks[layer])
+    if kind == "norm":
+        sites, weight = _replaceable_norms(spec, plan, layer, operator)
+    else:
+        weight = {"gelu": scalars_per_site, "softmax": rows_per_site}[kind](spec, plan, layer)
+        sites = counts[operator] // weight
     cost = weight * prices.cost(operator, length)
     saving = cost - weight * prices.cost(stand_in, length)
-    sites = counts[operator] // weight
     share = sites * cost / total if total else 0.0
     return Removal(layer, kind, operator, stand_in, sites, cost, saving, sites * cost, sites * saving, share)
+
+
+def _replaceable_norms(spec: Spec, plan: Plan, layer: int, operator: str) -> tuple[int, float]:
+    """How many of a block's LayerNorm sites have this operator and could do without, and tokens of each."""
+    ids = plan.layers["norm"][layer][: len(NORM_PLACES)]
+    found = ids == BY_NAME[operator].id
+    if layer == 0:
+        found = found.copy()
+        found[0] = False
+    tokens = np.broadcast_to(tokens_per_norm(spec, plan, layer), ids.shape)[found]
+    return int(found.sum()), float(tokens.mean()) if tokens.size else 0.0
 
 
 # Okabe and Ito's palette, which people with any common colour blindness can tell apart.

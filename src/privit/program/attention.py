@@ -63,7 +63,7 @@ def _query(graph: Graph, layer: int, norm: Norm, columns: int, note: Recorder) -
     own = layer == 0
     server = own and (not norm.scales or (norm.split and first.family == "constant"))
     if norm.scales:
-        weight = (own or norm.split and first.family == "constant") and not server
+        weight = (own or (norm.split and first.family == "constant")) and not server
         note("multiply_weight" if weight else "multiply", width)
     note("matmul" if server else "matmul_weight", 1, width, columns)
 
@@ -74,7 +74,10 @@ def _constant_heads(norm: Norm, heads: Sequence[Head], tokens: int, width: int, 
     if fitted:
         # What every token is weighted with is the server's own, and so is its sum, which the compiler makes a
         # product with the number of tokens where it can see through the joined heads: up to two.
-        note("multiply" if norm.constant else "multiply_weight", len(heads) * (tokens if norm.scales else width))
+        note(
+            "multiply" if norm.constant else "multiply_weight",
+            len(heads) * (tokens if norm.scales else width),
+        )
         note("scale_weight", len(heads) if len(heads) <= 2 else 0)
     else:
         note("scale_weight" if norm.constant else "multiply_public", tokens if norm.scales else width)

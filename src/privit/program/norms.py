@@ -36,7 +36,7 @@ class Norm:
 
     @property
     def constant(self) -> bool:
-        """Whether the class token and the patches have a constant each: their factors are the server's own."""
+        """Whether the class token and the patches have a constant each: both are the server's own."""
         return self.split and all(entry.family == "constant" for entry in self.groups)
 
     @property

@@ -31,24 +31,42 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
     yield "embedding", note.operations
     for layer in range(spec.depth):
         note = Recorder()
-        if spec.blocks[layer].pool:
-            width = spec.width + graph.carries(layer, only_patches=True)
-            note("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), width)
-        normalise = _factor if graph.reads_one_row(layer) else _norm
-        normalise(graph, f"blocks.{layer}.norm1", spec.tokens_in(layer), note)
+        _before_attention(graph, layer, note)
         attention(graph, layer, note)
         _norm(graph, f"blocks.{layer}.norm2", graph.query_rows(layer), note)
         mlp(graph, layer, note)
         yield f"layer {layer}", note.operations
     note = Recorder()
-    each = spec.pooling == "mean" and not graph.sums_before_norm
-    _norm(graph, "norm", graph.pooled_tokens if each else 1, note)
+    _final_norm(graph, note)
     note("matmul_weight", 1, spec.width, spec.classes)
     yield "head", note.operations
     if graph.guard:
         note = Recorder()
         record_guard(graph, note)
         yield "guard", note.operations
+
+
+def norms(graph: Graph, layer: int, note: Recorder) -> None:
+    """What follows from a layer's norm sites: its pool, its LayerNorms, and the final one after the last."""
+    _before_attention(graph, layer, note)
+    _norm(graph, f"blocks.{layer}.norm2", graph.query_rows(layer), note)
+    if layer + 1 == graph.spec.depth:
+        _final_norm(graph, note)
+
+
+def _before_attention(graph: Graph, layer: int, note: Recorder) -> None:
+    """The pool, if there is one, which also mixes factors that are read later, and the first LayerNorm."""
+    spec = graph.spec
+    if spec.blocks[layer].pool:
+        width = spec.width + graph.carries(layer, only_patches=True)
+        note("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), width)
+    normalise = _factor if graph.reads_one_row(layer) else _norm
+    normalise(graph, f"blocks.{layer}.norm1", spec.tokens_in(layer), note)
+
+
+def _final_norm(graph: Graph, note: Recorder) -> None:
+    each = graph.spec.pooling == "mean" and not graph.sums_before_norm
+    _norm(graph, "norm", graph.pooled_tokens if each else 1, note)
 
 
 def _norm(graph: Graph, name: str, rows: int, note: Recorder) -> None:

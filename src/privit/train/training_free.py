@@ -23,17 +23,19 @@ from privit.earlier import as_before_norms, with_norms
 from privit.errors import config_error
 from privit.operators import FITTED, UNTOUCHED, operator
 from privit.plan import Plan
-from privit.runs import Run, load_run, open_run, write_text
-from privit.spec import KINDS, PAPER_KINDS, Granularity, switched_kinds
+from privit.runs import Run, load_run, open_run, read_json, write_text
+from privit.spec import KINDS, PAPER_KINDS, Granularity, Spec, switched_kinds
 from privit.train.descent.afford import (
     Affordable,
     choices,
     describe_cost,
+    measured_losses,
     refuse_below_floor,
     settle,
 )
 from privit.train.descent.caps import caps_of
 from privit.train.descent.cost_ground import known_measures
+from privit.train.descent.pools import choose_tokens, smallest_floor
 from privit.train.fitting.choose import choose_plans, site_scores
 from privit.train.fitting.fit import FitConfig, fit, fit_images
 from privit.train.fixed_point.ranges import measure_ranges
@@ -60,7 +62,8 @@ class TrainingFreeConfig:
     """What a run without training may keep, what stands elsewhere, and how that is fitted.
 
     `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in cost
-    need a `price`, and have a third choice for each kind that `free` names. `tokens` are those of each block.
+    need a `price`, and have a third choice for each kind that `free` names. `tokens` are those of each block;
+    with `choose_tokens` the one budget in cost decides where patches are pooled, and to how many.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -70,6 +73,7 @@ class TrainingFreeConfig:
     free: dict[str, str] = field(default_factory=dict)
     price: Price | None = None
     tokens: tuple[int, ...] = ()
+    choose_tokens: bool = False
     fit: FitConfig = field(default_factory=FitConfig)
     score_images: int = 128
     memory_bytes: int = 4 << 30
@@ -83,6 +87,10 @@ class TrainingFreeConfig:
         found = self.fit.problems() + budgets_problems(self.budgets, self.price)
         if not self.score_images > 0:
             found.append(f"score_images is {self.score_images}, not above zero")
+        if self.choose_tokens and (self.price is None or len(self.budgets) != 1):
+            found.append("tokens are chosen by one budget in cost; give one, or the tokens themselves")
+        if self.choose_tokens and self.tokens:
+            found.append("tokens are given, and also to be chosen; give one or the other")
         return found
 
     @classmethod
@@ -105,13 +113,13 @@ class TrainingFreeConfig:
             free = {kind: name for kind, name in free.items() if kind in search.kinds}
         fit = FitConfig(seed=search.seed)
         granularity, exact, tokens = search.granularity, search.exact, search.tokens
-        return cls(budgets, granularity, exact, stand_in, free, search.price, tokens, fit)
+        return cls(budgets, granularity, exact, stand_in, free, search.price, tokens, fit=fit)
 
 
 def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None) -> dict[str, Any]:
     """The result of replacing every site by a fitted stand-in: the polynomial ViT, before any training."""
     config = config or TrainingFreeConfig()
-    if config.budgets != (NOTHING,):
+    if any(budget.cost is not None or any(budget.sites.values()) for budget in config.budgets):
         raise config_error(["a fit keeps nothing, but budgets are given; search without training takes them"])
     return search_without_training(teacher_run, run, config)
 
@@ -120,7 +128,7 @@ def search_without_training(
     teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None
 ) -> dict[str, Any]:
     """The result of choosing and fitting a plan for each budget; a finished run is returned as it is."""
-    config = config or TrainingFreeConfig()
+    config = _whole(config or TrainingFreeConfig())
     _check(config)
     source = load_run(teacher_run, "teacher")
     teacher = read_model(source)
@@ -137,6 +145,9 @@ def search_without_training(
     started = time.monotonic()
     data = teacher.subject.load()
     pixels = _fit_pixels(teacher, data, config.fit)
+    tried: list[dict[str, Any]] = []
+    if config.choose_tokens and config.price is not None:
+        start, tried = _chosen_tokens(opened, teacher, pixels, config, config.price)
     if config.price is None:
         plans = _plans(start, pixels, config)
         cuts = {name: _fitted(start, teacher, plan, pixels, config.fit) for name, plan in plans.items()}
@@ -151,7 +162,9 @@ def search_without_training(
     last = config.budgets[-1].name
     write_model(opened.folder, start.subject, cuts[last].plan(), cuts[last].weights())
     result = {"stage": "search"} | budgets[last] | {"budgets": budgets, "warnings": [], "epochs": 0}
-    return opened.finish(result | {"seconds": round(seconds, 3)})
+    spec = start.subject.spec
+    result["tokens"] = [spec.tokens_in(layer) for layer in range(spec.depth)]
+    return opened.finish(result | ({"tokens_tried": tried} if tried else {}) | {"seconds": round(seconds, 3)})
 
 
 def fitted_start(
@@ -181,6 +194,13 @@ def _settings(config: TrainingFreeConfig) -> dict[str, Any]:
     found["budgets"] = [budget.to_json() for budget in config.budgets]
     # Under a price, what may stand at LayerNorms is all that says whether they are replaced.
     return as_before_norms(found, None if config.price is None else config.exact["norm"])
+
+
+def _whole(config: TrainingFreeConfig) -> TrainingFreeConfig:
+    """The settings with an operator for every kind; under a budget in cost, one without a stand-in stays."""
+    exact = UNTOUCHED | config.exact
+    others = FITTED if config.price is None else exact
+    return replace(config, exact=exact, stand_in=others | config.stand_in)
 
 
 def _check(config: TrainingFreeConfig) -> None:
@@ -225,7 +245,39 @@ def _plans(teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig) -> di
 def _refuse_impossible(teacher: Model, config: TrainingFreeConfig, price: Price) -> None:
     ranges = measure_ranges(teacher.student(), _fit_pixels(teacher, teacher.subject.load(), config.fit))
     options = choices(config.exact, config.stand_in, config.free)
-    refuse_below_floor(teacher.subject.spec, price, options, config.granularity, config.budgets, ranges)
+
+    def refuse(spec: Spec) -> None:
+        refuse_below_floor(spec, price, options, config.granularity, config.budgets, ranges)
+
+    if config.choose_tokens:
+        smallest_floor(teacher.subject.spec, refuse)
+    else:
+        refuse(teacher.subject.spec)
+
+
+def _chosen_tokens(
+    run: Run, teacher: Model, pixels: np.ndarray, config: TrainingFreeConfig, price: Price
+) -> tuple[Model, list[dict[str, Any]]]:
+    """The teacher with the tokens that the budget is best spent with, and all that was tried."""
+    kept = run.folder / "tokens.json"
+    if not kept.is_file():
+        options = choices(config.exact, config.stand_in, config.free)
+        settings = (options, config.granularity, pixels, config.fit, config.score_images)
+        losses, _ = measured_losses(teacher, *settings)
+        tried = choose_tokens(
+            teacher,
+            config.granularity,
+            options,
+            losses,
+            measure_ranges(teacher.student(), pixels),
+            price,
+            float(config.budgets[0].cost or 0),
+            pixels[: config.score_images],
+            lambda model, plan: _fitted(model, teacher, plan, pixels, config.fit),
+        )
+        write_text(kept, json.dumps({"tried": [each.to_json() for each in tried]}) + "\n")
+    found = read_json(kept)["tried"]
+    return teacher.with_tokens(found[0]["tokens"]), found
 
 
 def _paid(

@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 
 from privit.cost.budgets.groups import Group, falling, steps
-from privit.cost.budgets.ladder import Ladder, Losses, make_ladder
+from privit.cost.budgets.ladder import Ladder, Losses, cheapest_plan, make_ladder
 from privit.cost.budgets.marginal import charges
 from privit.cost.budgets.pricing import Price, Pricer, Unit
 from privit.cost.budgets.rungs import WITHIN
 from privit.cost.estimate import estimate
 from privit.errors import BudgetError
 from privit.operators import operator
-from privit.plan import plan_from_counts, uniform_plan
-from privit.spec import KINDS, Granularity, Spec, sites, vit_spec
+from privit.plan import check_plan, plan_from_counts, uniform_plan
+from privit.spec import KINDS, PAPER_KINDS, Granularity, Spec, sites, vit_spec, with_tokens
 
-SPEC = vit_spec(image_size=12, patch_size=4, width=16, depth=6, heads=2, classes=10, channels=1)
+WHOLE = vit_spec(image_size=12, patch_size=4, width=16, depth=6, heads=2, classes=10, channels=1)
+SPEC = with_tokens(WHOLE, [10, 10, 10, 10, 5, 5])
 OPTIONS = {
     "gelu": ("affine", "quadratic", "gelu"),
     "softmax": ("constant_attn", "quadratic_attn", "softmax"),
+    "norm": ("reused_norm", "linear_norm", "layer_norm"),
 }
 BUDGETS = 20
 UNITS: list[tuple[Unit, str]] = [
@@ -80,7 +82,7 @@ def test_a_budget_below_the_floor_is_refused_with_the_floor(ladder: Ladder) -> N
 @pytest.mark.parametrize("protocol", ["semi2k-benchmark", "aby3", "cheetah"])
 def test_a_price_is_what_privit_cost_estimates(protocol: str) -> None:
     ranges = {f"blocks.0.softmax.{name}": 2.0 for name in ("drop", "peak", "mean_exp")}
-    plan = plan_from_counts(SPEC, [3, 0, 1, 10, 0, 1], [20, 0, 2, 4, 0, 1])
+    plan = plan_from_counts(SPEC, [3, 0, 1, 10, 0, 1], [20, 0, 2, 4, 0, 1], norms=[1, 2, 0, 1, 0, 2])
     expected = estimate(SPEC, plan, "spu", protocol=protocol, network="wan", ranges=ranges)
     for unit, key in (("bytes", "sent_bytes"), ("rounds", "rounds"), ("seconds", "seconds")):
         pricer = Pricer(SPEC, Price(unit, protocol, "wan"), ranges)  # type: ignore[arg-type]
@@ -127,22 +129,47 @@ def test_rounds_charge_groups_and_relu_ops_charge_sites() -> None:
         for k, shapes in sites(SPEC, Granularity()).items()
         for i, n in enumerate(int(np.prod(shape)) for shape in shapes)
     )
-    assert total == pytest.approx(sum(exact.total(kind) for kind in KINDS))
+    # LayerNorms are exact in both plans: they are not searched, and charge nothing.
+    assert total == pytest.approx(sum(exact.total(kind) for kind in PAPER_KINDS))
+    reused = uniform_plan(SPEC, "quadratic", "quadratic_attn", norm="reused_norm")
+    assert min(charges(Pricer(SPEC, Price("rounds", "semi2k-benchmark")), exact, reused).site["norm"]) > 0
 
 
 def test_a_ladder_made_in_a_moment_is_never_above_a_budget_either() -> None:
     pricer = Pricer(SPEC, Price("bytes", "semi2k-benchmark"))
     quick = make_ladder(pricer, Granularity(), OPTIONS, losses(SPEC), thorough=False)
-    budget = 3 * quick.floor
+    budget = 1.5 * quick.floor
     assert pricer.cost(quick.plan(quick.index_for(budget))) <= budget
 
 
+@pytest.mark.parametrize("finely", ["layer", "class"])
+def test_the_first_norm_has_nothing_to_reuse_and_hides_what_the_second_is_worth_to_nobody(
+    finely: str,
+) -> None:
+    granularity = Granularity(norm=finely)  # type: ignore[arg-type]
+    options = {"gelu": ("gelu",), "softmax": ("softmax",), "norm": ("reused_norm", "layer_norm")}
+    shapes = sites(SPEC, granularity)
+    given = {kind: [np.zeros((len(options[kind]), *s)) for s in shapes[kind]] for kind in KINDS}
+    for layer in given["norm"]:
+        layer[0] = 0.5
+    given["norm"][0][0][0] = 1e12
+    pricer = Pricer(SPEC, Price("rounds", "semi2k-benchmark"))
+    found = make_ladder(pricer, granularity, options, given, thorough=False)
+    for index in range(len(found.rungs)):
+        check_plan(SPEC, found.plan(index))
+    assert found.plan(0).hash() == cheapest_plan(SPEC, granularity, options).hash()
+    assert found.floor == pricer.cost(uniform_plan(SPEC, granularity=granularity, norm="reused_norm"))
+    assert pricer.cost(found.plan(len(found.rungs) - 1)) == pricer.cost(
+        uniform_plan(SPEC, granularity=granularity)
+    )
+
+
 def test_the_paper_s_two_choices_make_a_ladder_too() -> None:
-    two = {"gelu": ("identity", "gelu"), "softmax": ("squared_attn", "softmax")}
-    given = {kind: [layer[1:] for layer in layers] for kind, layers in losses(SPEC).items()}
+    two = {"gelu": ("identity", "gelu"), "softmax": ("squared_attn", "softmax"), "norm": ("layer_norm",)}
+    given = {kind: [layer[-len(two[kind]) :] for layer in found] for kind, found in losses(SPEC).items()}
     pricer = Pricer(SPEC, Price("bytes", "semi2k-benchmark"))
     found = make_ladder(pricer, Granularity(), two, given)
-    budget = 3 * found.floor
+    budget = 1.5 * found.floor
     plan = found.plan(found.index_for(budget))
     assert set(np.unique(plan.layers["gelu"][0])) <= {operator("identity").id, operator("gelu").id}
     assert 0.95 * budget <= pricer.cost(plan) <= budget

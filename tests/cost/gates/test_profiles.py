@@ -23,7 +23,7 @@ def test_every_operator_has_a_cost_in_every_profile(name: str) -> None:
     prices = profile(name)
     assert prices.name == name
     for entry in TABLE:
-        length = 1 if entry.kind == "gelu" else 197
+        length = {"gelu": 1, "softmax": 197, "norm": 192}[entry.kind]
         cost = prices.cost(entry.name, length)
         assert cost > 0 if entry.exact else cost >= 0
     assert prices.cost(LAYER_NORM, 192) > 0
@@ -36,6 +36,12 @@ def test_a_stand_in_never_costs_more_than_the_exact_operator(name: str) -> None:
         assert prices.cost(gelu, 1) == 0
     for attention in ("squared_attn", "scale_attn", "uniform_attn"):
         assert prices.cost(attention, 197) < prices.cost("softmax", 197)
+    for norm in ("reused_norm", "fixed_norm"):
+        assert prices.cost(norm, 192) == 0
+    squares = 0 if name.endswith("-without-square") else 192
+    each = prices.cost("quadratic", 1) if squares else 0
+    assert prices.cost("linear_norm", 192) == pytest.approx(squares * each)
+    assert prices.cost("linear_norm", 192) < prices.cost(LAYER_NORM, 192)
 
 
 def test_the_paper_profile_gives_the_published_constants_and_marks_what_it_derives() -> None:

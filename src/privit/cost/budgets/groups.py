@@ -28,7 +28,7 @@ class Group:
     """The sites of one kind in one layer; `losses` (levels, sites) falls from cheapest to exact.
 
     `heads` says which head each site belongs to: zeros where there are none. `may` says which sites may
-    become exact, where not all may.
+    become exact, where not all may; `least` the level below which a site cannot go, where there is one.
     """
 
     kind: str
@@ -36,6 +36,12 @@ class Group:
     losses: np.ndarray
     heads: np.ndarray
     may: np.ndarray | None = None
+    least: np.ndarray | None = None
+
+    @property
+    def start(self) -> np.ndarray:
+        """The levels of all sites where nothing is spent on them."""
+        return np.zeros(self.losses.shape[1], np.int64) if self.least is None else self.least.copy()
 
     @property
     def top(self) -> int:
@@ -61,7 +67,7 @@ def steps(group: Group, cost: CellCost, scale: float) -> list[Step]:
 
     `scale` is a cost too small to matter: a batch that costs less counts as costing that much.
     """
-    levels = np.zeros(group.losses.shape[1], dtype=np.int64)
+    levels = group.start
     here = cost(levels)
     found: list[Step] = []
     while True:

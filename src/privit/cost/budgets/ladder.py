@@ -18,8 +18,8 @@ from privit.cost.budgets.pricing import Price, Pricer
 from privit.cost.budgets.rungs import Board, Rung, best_path
 from privit.errors import BudgetError
 from privit.operators import operator
-from privit.plan import Plan, plan_from_ids
-from privit.spec import KINDS, Granularity, Shape, sites
+from privit.plan import OWN_FACTOR, Plan, plan_from_ids
+from privit.spec import KINDS, NORM_PLACES, Granularity, Shape, Spec, sites
 
 CHEAPER_THAN_NOTHING = 1e-6
 CELLS_EXACT, CELLS_ROUGH = 1e-9, 0.03
@@ -116,20 +116,12 @@ def make_ladder(
     shapes = sites(pricer.spec, granularity)
     read = {k: [_read(pricer, k, i, shape) for i, shape in enumerate(shapes[k])] for k in KINDS}
     groups = [
-        Group(
-            k,
-            i,
-            falling((losses[k][i] * read[k][i]).reshape(len(named[k]), -1)),
-            _heads(k, shapes[k][i]),
-            None if may is None else np.ravel(may[k][i]).astype(bool),
-        )
+        _group(k, i, shapes[k][i], named[k], losses[k][i] * read[k][i], None if may is None else may[k][i])
         for k in KINDS
         for i in range(pricer.spec.depth)
     ]
     rest = pricer.rest(granularity)
-    start = [
-        _cell(pricer, g, np.zeros(g.losses.shape[1], np.int64), named, granularity, shapes) for g in groups
-    ]
+    start = [_cell(pricer, g, g.start, named, granularity, shapes) for g in groups]
     base = rest + np.sum(start, axis=0)
     floor = pricer.value(base)
 
@@ -146,19 +138,46 @@ def make_ladder(
     ]
     board = Board(
         vectors,
-        [
-            _over(g, w, lambda g, at: g.loss(np.zeros_like(at)) - g.loss(at))
-            for g, w in zip(groups, ways, strict=True)
-        ],
+        [_over(g, w, lambda g, at: g.loss(g.start) - g.loss(at)) for g, w in zip(groups, ways, strict=True)],
         [_over(g, w, lambda g, at: (at == g.top).sum()) for g, w in zip(groups, ways, strict=True)],
         [np.array([step.worth for step in found]) for found in ways],
         [np.array([step.target == g.top for step in w], bool) for g, w in zip(groups, ways, strict=True)],
-        np.array([group.kind == "softmax" for group in groups]),
+        np.array([group.kind for group in groups]),
         [_free([pricer.weight(base - v[0] + each) for each in v]) for v in vectors],
         rest,
         pricer.value,
     )
     return Ladder(pricer, granularity, named, groups, ways, best_path(board, thorough))
+
+
+def _group(
+    kind: str, layer: int, shape: Shape, options: tuple[str, ...], losses: np.ndarray, may: np.ndarray | None
+) -> Group:
+    least, flat = least_levels(kind, layer, shape, options), losses.reshape(len(options), -1)
+    # Where a site cannot go it loses nothing, or that would outweigh what all others lose.
+    flat = np.take_along_axis(flat, np.maximum(np.arange(len(options))[:, None], least), axis=0)
+    allowed = None if may is None else np.ravel(may).astype(bool)
+    return Group(kind, layer, falling(flat), _heads(kind, shape), allowed, least)
+
+
+def least_levels(kind: str, layer: int, shape: Shape, options: Sequence[str]) -> np.ndarray:
+    """The level that each site of a layer has at least, flat: the first LayerNorm has nothing to reuse."""
+    levels = np.zeros(shape, dtype=np.int64)
+    if kind == "norm" and layer == 0 and "reused_norm" in options:
+        levels[0] = next(i for i, name in enumerate(options) if operator(name).family in OWN_FACTOR)
+    return levels.reshape(-1)
+
+
+def cheapest_plan(spec: Spec, granularity: Granularity, options: Mapping[str, Sequence[str]]) -> Plan:
+    """The plan in which every site has the first of its options that it can have."""
+    layers = {
+        kind: [
+            _ids(tuple(options[kind]), least_levels(kind, i, shape, options[kind])).reshape(shape)
+            for i, shape in enumerate(shapes)
+        ]
+        for kind, shapes in sites(spec, granularity).items()
+    }
+    return plan_from_ids(granularity, layers)
 
 
 def _free(costs: list[float]) -> np.ndarray:
@@ -174,15 +193,28 @@ def _over(group: Group, way: list[Step], figure: Callable[[Group, np.ndarray], f
 
 def levels_at(group: Group, way: list[Step], state: int) -> np.ndarray:
     """The levels of a group's sites after so many steps."""
-    return way[state - 1].levels if state else np.zeros(group.losses.shape[1], dtype=np.int64)
+    return way[state - 1].levels if state else group.start
 
 
 def _read(pricer: Pricer, kind: str, layer: int, shape: Shape) -> np.ndarray:
     """Ones, and zeros at sites that are never computed: of the last block only the class token is read."""
     found, spec = np.ones(shape), pricer.spec
+    if kind == "norm":
+        return _read_norms(pricer, layer, found)
     per_token = len(shape) == 2 or (kind == "gelu" and len(shape) == 1)
     if pricer.on_engine and spec.pooling == "cls" and layer == spec.depth - 1 and per_token:
         found[(slice(1, None),) if kind == "gelu" else (slice(None), slice(1, None))] = 0
+    return found
+
+
+def _read_norms(pricer: Pricer, layer: int, found: np.ndarray) -> np.ndarray:
+    """Where the class token has sites of its own, the last LayerNorms are read for some tokens only."""
+    spec = pricer.spec
+    if found.ndim == 2 and found.shape[1] == 2 and layer == spec.depth - 1:
+        unread = 1 if spec.pooling == "cls" else 0
+        found[len(NORM_PLACES) :, unread] = 0
+        if pricer.on_engine and spec.pooling == "cls":
+            found[1:, unread] = 0
     return found
 
 

@@ -51,7 +51,11 @@ def charges(pricer: Pricer, exact: Plan, cheap: Plan) -> Charges:
             group[kind].append(max(min(first, max(whole, 0.0)) - each, 0.0))
             sizes[kind].append(count)
     total = sum(n * s + g for k in KINDS for n, s, g in zip(sizes[k], site[k], group[k], strict=True))
-    count = sum(sum(found) for found in sizes.values())
+    # A kind that is the same in both plans is not searched.
+    searched = [
+        k for k in KINDS if any((a != b).any() for a, b in zip(cheap.layers[k], exact.layers[k], strict=True))
+    ]
+    count = sum(sum(sizes[kind]) for kind in searched or KINDS)
     if total <= 0:
         ones, zeros = ({k: [each] * len(site[k]) for k in KINDS} for each in (1.0, 0.0))
         return Charges(ones, zeros, floor, 0.0)

@@ -24,13 +24,13 @@ from privit.program.attention import attention
 from privit.program.graph import Graph
 from privit.program.mlp import mlp
 from privit.program.operation import Operation, Recorder
-from privit.program.operations import operations
-from privit.spec import KINDS, Granularity, Spec
+from privit.program.operations import norms, operations
+from privit.spec import KINDS, NORM_PLACES, Granularity, Spec
 
 Unit = Literal["bytes", "rounds", "seconds", "relu_ops", "and_gates"]
 ENGINE_UNITS = ("bytes", "rounds", "seconds")
 PROFILES = {"relu_ops": "paper", "and_gates": "circuits"}
-CELLS = {"gelu": mlp, "softmax": attention}
+CELLS = {"gelu": mlp, "softmax": attention, "norm": norms}
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,15 @@ class Pricer:
 
         On CHEETAH products left over from other operations are not seen here, but they are by `cost`.
         """
-        key = (kind, *self._like(kind, layer), granularity, _signature(ids))
+        # Which of the LayerNorms it is matters, of other sites only how many of each there are.
+        signature = ids.tobytes() if kind == "norm" else _signature(ids)
+        key = (kind, *self._like(kind, layer), granularity, signature)
         if key not in self._cells:
             self._cells[key] = self._cell(kind, layer, ids, granularity)
         return self._cells[key]
 
     def rest(self, granularity: Granularity) -> np.ndarray:
-        """What no plan changes: embedding, LayerNorms and head, as a vector beside the cells'."""
+        """What no plan changes: embedding and head, as a vector beside the cells'."""
         plan = uniform_plan(self.spec, granularity=granularity)
         cells = sum(
             self.cell(kind, layer, ids, granularity)
@@ -146,8 +148,13 @@ class Pricer:
     def _like(self, kind: str, layer: int) -> tuple[object, ...]:
         """What layers have in common whose cells cost the same."""
         graph = self._untouched
-        scores = graph.scores(layer) if kind == "softmax" else None
-        return graph.block(layer), graph.only_class_token(layer), scores
+        spec = self.spec
+        own: object = graph.scores(layer) if kind == "softmax" else None
+        if kind == "norm":
+            last = layer + 1 == spec.depth
+            places = spec.norms[len(NORM_PLACES) * layer :][: len(NORM_PLACES) + last]
+            own = spec.patches_before(layer), last, *(graph.root(name) for name in places)
+        return graph.block(layer), spec.tokens_in(layer), graph.only_class_token(layer), layer == 0, own
 
     @cached_property
     def _untouched(self) -> Graph:

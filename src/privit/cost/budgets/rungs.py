@@ -42,8 +42,8 @@ class Board:
     """For each group, one entry per state: cost vector, loss avoided, exact sites; and worth of each step.
 
     `worth` has a row per step, to a stand-in or to the exact operator (`exact` says which); `free` is the
-    last state that costs no more than each; `rest` is the cost of what no plan changes, and `value` reads
-    a sum of cost vectors.
+    last state that costs no more than each; `kinds` names each group's kind; `rest` is the cost of what no
+    plan changes, and `value` reads a sum of cost vectors.
     """
 
     vectors: list[np.ndarray]
@@ -51,7 +51,7 @@ class Board:
     kept: list[np.ndarray]
     worth: list[np.ndarray]
     exact: list[np.ndarray]
-    softmax: np.ndarray
+    kinds: np.ndarray
     free: list[np.ndarray]
     rest: np.ndarray
     value: Callable[[np.ndarray], float]
@@ -75,7 +75,7 @@ def best_path(board: Board, thorough: bool = True) -> list[Rung]:
     """
     known: set[tuple[int, ...]] = set()
     if not thorough:
-        plain = _chain(board, np.ones((len(board.softmax), 2)))
+        plain = _chain(board, np.ones((len(board.kinds), 2)))
         return _path(_new(board, known, map(board.risen, plain)))
     chains = (board.risen(states) for tilt in _tilts(board) for states in _chain(board, tilt))
     found = _new(board, known, chains)
@@ -103,12 +103,15 @@ def _new(board: Board, known: set[tuple[int, ...]], asked: Iterable[tuple[int, .
 
 def _tilts(board: Board) -> list[np.ndarray]:
     """Weights (groups, 2) of steps to a stand-in and to the exact operator; the first is all ones."""
+    softmax, norm = board.kinds == "softmax", board.kinds == "norm"
     found = [
-        np.stack([np.where(board.softmax, kind * early, early), np.where(board.softmax, kind, 1.0)], axis=1)
+        np.stack([np.where(softmax, kind * early, early), np.where(softmax, kind, 1.0)], axis=1)
         for early, kind in product((1.0, 0.01, 100.0), TILTS)
     ]
+    if any(board.worth[index].size for index in np.flatnonzero(norm)):
+        found += [np.where(norm, tilt, 1.0)[:, None] * np.ones(2) for tilt in TILTS[1:]]
     draw = np.random.default_rng(0)
-    groups = len(board.softmax)
+    groups = len(board.kinds)
     return found + [np.exp(draw.normal(0, 2, size=(groups, 1))) * np.ones(2) for _ in range(SHUFFLES)]
 
 
@@ -120,7 +123,7 @@ def _chain(board: Board, tilt: np.ndarray) -> Iterator[tuple[int, ...]]:
         # A step cannot come before the one it builds on.
         lowest = np.minimum.accumulate(tilted) if tilted.size else tilted
         entries += [(-float(w), index, position) for position, w in enumerate(lowest)]
-    states = [0] * len(board.softmax)
+    states = [0] * len(board.kinds)
     yield tuple(states)
     for _, index, _ in sorted(entries):
         states[index] += 1

@@ -22,7 +22,7 @@ Cost = Callable[[int], float]
 class Profile:
     """The cost of each operator as a function of the length of the vector it works on.
 
-    GELU-kind operators have length 1; softmax-kind operators the number of tokens; LayerNorm the
+    GELU-kind operators have length 1; softmax-kind operators the number of tokens; norm-kind operators the
     width. `published` holds the lengths for which a cost is a given number: elsewhere it is
     extrapolated. It is None where every length is counted.
     """
@@ -75,11 +75,15 @@ def _free(length: int) -> float:
 
 
 def _polynomials(square: Cost) -> dict[str, Cost]:
-    """Polynomials cost their squares: what is linear each party does alone."""
+    """Polynomials cost their squares: what is linear each party does alone.
+
+    A polynomial of the variance has those of the variance. A reused factor costs nothing: that a token is
+    multiplied with it is a product, which the protocol does outside of the garbled circuit.
+    """
     return {
-        entry.name: square if entry.family == "square" else _free
+        entry.name: square if entry.family == "square" or entry.name == "linear_norm" else _free
         for entry in TABLE
-        if entry.family in DEGREES
+        if entry.family in DEGREES or entry.family == "reused"
     }
 
 
@@ -124,7 +128,7 @@ def _circuits(setting: str, square: bool) -> Profile:
         return lambda n: and_gates(function, setting, n)
 
     # A circuit is called like the operator that it computes.
-    functions = [entry.name for entry in TABLE if entry.family not in DEGREES] + [LAYER_NORM]
+    functions = [entry.name for entry in TABLE if entry.family not in (*DEGREES, "reused")]
     costs = {function: counted(function) for function in functions}
     # A row of squares is as many single squares; the linear part of a quadratic is free.
     squared: Cost = (lambda n: n * and_gates("square", setting, 1)) if square else _free

@@ -17,7 +17,7 @@ from privit.program.as_written import written_operations
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
-from privit.spec import Spec
+from privit.spec import Spec, without_pools
 
 SESSION_QUERIES = 4
 """A query leaves prepared products behind for the next: the mean over a few is what one costs."""
@@ -37,7 +37,8 @@ def estimate_spu(
     """What one query costs after set-up, with the keys of `privit bench`; nothing of it is measured.
 
     `ranges` are those of the artifact; without them the engine's generic functions are counted. The
-    graphs dense and dense-rewritten stand for the untouched model, whatever the plan, and have no guard.
+    graphs dense and dense-rewritten stand for the untouched model, whatever the plan and its pools, and have
+    no guard.
     """
     if rewrites not in GRAPHS:
         raise RequestError(f"no graph is called {rewrites!r}", "known: " + ", ".join(GRAPHS))
@@ -90,8 +91,9 @@ def _segments(
     spec: Spec, plan: Plan, rewrites: str, ranges: Mapping[str, float] | None, guard: bool = False
 ) -> Iterator[tuple[str, list[Operation]]]:
     if rewrites == "dense":
-        return written_operations(spec)
+        return written_operations(without_pools(spec))
     if rewrites == "dense-rewritten":
+        spec = without_pools(spec)
         return operations(Graph(spec, uniform_plan(spec), ranges=ranges or {}))
     known = {} if rewrites == "without-ranges" else ranges or {}
     return operations(Graph(spec, plan, ranges=known, guard=guard))

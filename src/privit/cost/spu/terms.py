@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from privit.cost.gates.counts import LAYER_NORM
 from privit.cost.gates.profiles import profile
 from privit.cost.spu.cheetah import Cheetah
 from privit.cost.spu.table import shipped_table
@@ -16,15 +15,14 @@ Terms = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 VALUES = (1, 1000, 100_000)
 ROWS = (1, 17), (50, 50), (591, 197)
 PRODUCTS = (17, 16, 17), (50, 192, 576), (197, 192, 768)
-LENGTHS = {"gelu": (1,), "softmax": (17, 65, 197), LAYER_NORM: (64, 192, 768)}
+LENGTHS = {"gelu": (1,), "softmax": (17, 65, 197), "norm": (64, 192, 768)}
 
 
 def operator_terms(name: str) -> Terms:
     """Each operator's cost in one of the profiles paper and circuits, at a few lengths."""
     prices, rows = profile(name), []
     for operator in prices.costs:
-        kind = LAYER_NORM if operator == LAYER_NORM else BY_NAME[operator].kind
-        for length in LENGTHS[kind]:
+        for length in LENGTHS[BY_NAME[operator].kind]:
             source = "extrapolated" if prices.extrapolated(operator, length) else "as given"
             if prices.published is None:
                 source = "counted"

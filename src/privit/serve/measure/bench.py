@@ -36,6 +36,7 @@ from privit.serve.engine.simulator import Simulator
 from privit.serve.model.as_written import Style, check_scatter, written_inputs, written_parts
 from privit.serve.model.forward import forward
 from privit.serve.model.guard import answer
+from privit.spec import without_pools
 
 GRAPHS = ("dense", "dense-rewritten", "scatter", "without-ranges")
 """What a plan can be compared with; `without-ranges` is the plan itself on the engine's generic functions."""
@@ -119,7 +120,9 @@ def measure(
 def measure_written(
     public: Public, plan: Plan, weights: Values, pixels: np.ndarray, protocol: Protocol, style: Style
 ) -> Measured:
-    """The cost of the graph as commonly written."""
+    """The cost of the graph as commonly written: the untouched model's, or for `scatter` the plan's."""
+    if style == "dense":
+        public = replace(public, spec=without_pools(public.spec))
     inputs, parts = written_inputs(public.spec), written_parts(public.spec, plan, style)
     values = {entry.name: weights[entry.name] for entry in inputs if entry.owner == "server"}
     values |= client_values(public, pixels)
@@ -157,12 +160,12 @@ def _compare(
     if name == "without-ranges":
         return _result(measure(public, plan, weights, pixels, protocol, Rewrites(ranges=False)))
     if name == "dense-rewritten":
+        pooled, public = public.spec, replace(public, spec=without_pools(public.spec))
         dense = uniform_plan(public.spec)
         # A student's ranges say nothing of the untouched model's; of a plan that keeps all they are its own.
         # A plan without ranges is compared with a model without.
-        own = (
-            not public.ranges or plan.hash() == uniform_plan(public.spec, granularity=plan.granularity).hash()
-        )
+        whole = uniform_plan(pooled, granularity=plan.granularity).hash()
+        own = not public.ranges or (plan.hash() == whole and pooled == public.spec)
         ranges = public.ranges if own else measured_ranges(public, dense, weights, pixels)
         return _result(measure(replace(public, ranges=ranges), dense, weights, pixels, protocol))
     return _result(measure_written(public, plan, weights, pixels, protocol, cast(Style, name)))
@@ -223,6 +226,8 @@ def _facts(public: Public, plan: Plan, protocol: Protocol) -> dict[str, Any]:
         "granularity": vars(plan.granularity),
         "kept_gelu": sum(plan.kept("gelu")),
         "kept_softmax": sum(plan.kept("softmax")),
+        "kept_norm": sum(plan.kept("norm")),
+        "tokens": [public.spec.tokens_in(layer) for layer in range(public.spec.depth)],
         "kept_gelu_elements": plan.kept_gelu_elements(public.spec),
         "relu_ops": estimate(public.spec, plan, "paper").total,
         "and_gates": estimate(public.spec, plan, "circuits").total,

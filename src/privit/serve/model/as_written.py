@@ -47,7 +47,9 @@ def check_scatter(spec: Spec, plan: Plan) -> None:
     used = {
         entry.name for kind in plan.layers for i in range(spec.depth) for entry in plan.operators(kind, i)
     }
-    unknown = used - {"gelu", "identity", "softmax", "squared_attn"}
+    unknown = used - {"gelu", "identity", "softmax", "squared_attn", "layer_norm"}
+    if any(block.pool for block in spec.blocks):
+        raise RequestError("the scatter graph knows no pools of tokens", "leave scatter out of --against")
     if unknown or (plan.granularity.gelu, plan.granularity.softmax) != ("token", "row"):
         raise RequestError(
             "the scatter graph knows GELU tokens and softmax rows with the paper's stand-ins, "

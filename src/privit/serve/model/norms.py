@@ -43,7 +43,7 @@ def normalise(
 def norm_factor(
     graph: Graph, name: str, values: Values, stream: Stream, observe: Observe | None = None
 ) -> tuple[Array | None, Stream]:
-    """What LayerNorm multiplies each token of mean zero with (N, 1); None where the server folded all of it."""
+    """What LayerNorm multiplies each token of mean zero with (N, 1); None where the server folded it."""
     norm = graph.norm(name)
     if observe is not None and norm.own:
         observe(name, stream.tokens)
@@ -53,7 +53,9 @@ def norm_factor(
         return factor, Stream(stream.tokens, kept)
     parts, kept_parts = [], []
     sums = _sums(graph, name, norm, stream.tokens, observe) if norm.all_own else None
-    for entry, rows, which in zip(norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True):
+    for entry, rows, which in zip(
+        norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True
+    ):
         piece = Stream(stream.tokens[rows], None if stream.factor is None else stream.factor[rows])
         known = None if sums is None else sums[rows]
         factor = _factor(graph, name, values, entry, which, piece, known, observe)
@@ -65,7 +67,7 @@ def norm_factor(
 
 
 def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, piece: Stream) -> Array:
-    """The class token's factor at the scale that is folded for the patches; a constant is the server's own."""
+    """The class token's factor at the scale that is folded for patches; a constant is the server's own."""
     ratio = values[f"{name}.ratio"] if which == "class" else None
     if factor is None:
         one = jnp.ones((piece.tokens.shape[0], 1), piece.tokens.dtype)
@@ -74,7 +76,7 @@ def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, p
 
 
 def _sums(graph: Graph, name: str, norm: Norm, tokens: Array, observe: Observe | None) -> Array:
-    """The sum of squares of every row at once, which costs the rounds of one; as variances if all are linear."""
+    """The sum of squares of every row at once, in the rounds of one; as variances if all are linear."""
     total = jnp.sum(jnp.square(tokens), axis=-1, keepdims=True)
     if observe is not None:
         observe(GUARD + name, total)

@@ -13,12 +13,13 @@ from typing import Any, cast
 import numpy as np
 
 from privit.config import Budget, SearchConfig
-from privit.cost.budgets.ladder import Ladder, Losses, below_floor, make_ladder
+from privit.cost.budgets.ladder import Ladder, Losses, below_floor, cheapest_plan, make_ladder
 from privit.cost.budgets.pricing import ENGINE_UNITS, JointPricer, Price, Pricer, Unit
 from privit.cost.budgets.rungs import WITHIN
 from privit.errors import BudgetError
-from privit.plan import Plan, uniform_plan
-from privit.spec import KINDS, Granularity, Spec
+from privit.operators import UNTOUCHED
+from privit.plan import Plan, site_budget
+from privit.spec import KINDS, PAPER_KINDS, Granularity, Spec
 from privit.train.descent.caps import NO_CAPS, Caps, handed_out
 from privit.train.fitting.choose import Scores, site_scores
 from privit.train.fitting.fit import FitConfig, fit
@@ -33,7 +34,12 @@ FITS = 3
 def choices(
     exact: Mapping[str, str], stand_in: Mapping[str, str], free: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """For each kind what may stand at a site: a free operator if there is one, the stand-in, the exact."""
+    """For each kind what may stand at a site: a free operator if there is one, the stand-in, the exact.
+
+    A kind without a stand-in stays exact.
+    """
+    exact = UNTOUCHED | dict(exact)
+    stand_in = exact | dict(stand_in)
     return {
         kind: tuple(dict.fromkeys([*([free[kind]] if kind in free else []), stand_in[kind], exact[kind]]))
         for kind in KINDS
@@ -65,7 +71,8 @@ def measured_losses(
     for level in range(most):
         # A kind with fewer choices is looked at again under its last stand-in.
         names = {k: options[k][min(level, max(len(options[k]) - 2, 0))] for k in KINDS}
-        student = Student(model.subject.spec, granularity, exact, names)
+        kinds = tuple(kind for kind in KINDS if kind in PAPER_KINDS or len(options[kind]) > 1)
+        student = Student(model.subject.spec, granularity, exact, names, kinds=kinds)
         student.load_weights(model.weights)
         fitted = fit(student, pixels, config)
         found = site_scores(fitted, pixels[:score_images], config.batch_size, config.seed)
@@ -158,13 +165,20 @@ def refuse_below_floor(
     ranges: Mapping[str, float],
 ) -> None:
     """Refuses budgets whose cost or cap the cheapest plan breaks, before anything is measured or trained."""
-    cheapest = uniform_plan(spec, granularity=granularity, **{kind: options[kind][0] for kind in KINDS})
+    cheapest = cheapest_plan(spec, granularity, options)
     for budget in sorted(budgets, key=lambda budget: float(budget.cost or 0)):
         for unit, most in {price.unit: float(budget.cost or 0), **budget.caps}.items():
             asked = replace(price, unit=cast(Unit, unit))
             floor = Pricer(spec, asked, ranges).cost(cheapest)
             if most < floor:
                 raise below_floor(asked, most, floor)
+        for kind, value in budget.sites.items():
+            most_sites, least = site_budget(value, cheapest.total(kind), kind), sum(cheapest.kept(kind))
+            if most_sites < least:
+                raise BudgetError(
+                    f"at most {most_sites} {kind} sites may be exact, but {least} cannot be replaced",
+                    "the first LayerNorm has nothing to reuse: keep 1, or give another stand-in",
+                )
 
 
 def describe_cost(price: Price, cost: float, budget: float) -> dict[str, Any]:

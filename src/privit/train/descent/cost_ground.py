@@ -17,7 +17,7 @@ from privit.cost.budgets.ladder import Losses
 from privit.cost.budgets.pricing import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.runs import Run, read_arrays, read_json, write_arrays, write_text
-from privit.spec import KINDS, Granularity
+from privit.spec import KINDS, Granularity, sites
 from privit.train.descent.afford import Affordable, choices_of, measured_losses, refuse_below_floor
 from privit.train.fitting.fit import FitConfig, fit_images
 from privit.train.fixed_point.ranges import measure_ranges
@@ -76,8 +76,14 @@ def known_measures(
         arrays |= {f"spare/{name}": value for name, value in spare.items()}
         write_text(run.folder / "ranges.json", json.dumps(ranges) + "\n")
         write_arrays(kept, arrays)
-    layers = range(teacher.subject.spec.depth)
-    losses = {kind: [arrays[f"losses/{kind}/{i}"] for i in layers] for kind in KINDS}
+    # A run from before LayerNorms had sites knows nothing of them: they had one choice.
+    shapes = sites(teacher.subject.spec, granularity)
+    losses = {
+        kind: [
+            arrays.get(f"losses/{kind}/{i}", np.zeros((1, *shape))) for i, shape in enumerate(shapes[kind])
+        ]
+        for kind in KINDS
+    }
     extra = {n.removeprefix("spare/"): a for n, a in arrays.items() if n.startswith("spare/")}
     return Measures(losses, extra, dict(ranges))
 

@@ -124,7 +124,7 @@ def _measured(exact: Student, switched: Student, images: Tensor, batch_size: int
                         changed = block(stream, plain=False)
                         # The last LayerNorm's site is the last block's.
                         found_logits = _rest(switched, changed, layer + 1)
-                    moved = _divergence(logits, found_logits) / len(images)
+                    moved = divergence(logits, found_logits) / len(images)
                     found[kind, layer][g] = (group, loss + moved)
             stream = block(stream, plain=False)
     return found
@@ -173,7 +173,7 @@ def _rest(model: Student, stream: Stream, layer: int) -> Tensor:
     return model.head(model.read(stream))
 
 
-def _divergence(expected: Tensor, found: Tensor) -> float:
+def divergence(expected: Tensor, found: Tensor) -> float:
     """KL of the found prediction from the expected one, summed over the batch."""
     ours, theirs = found.double().log_softmax(-1), expected.double().log_softmax(-1)
     return float((theirs.exp() * (theirs - ours)).sum())
