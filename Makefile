@@ -33,7 +33,7 @@ verify: install
 
 # 200 private queries with every tenth client killed at a random moment, and 200 sessions over rough networks.
 soak: install
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak --out soak.json
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info
