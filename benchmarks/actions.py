@@ -65,7 +65,7 @@ async def end_of_tunnel(rank: int, folder: Path, port: int, certs: Path | None) 
         server = await asyncio.start_server(accept, HOST, port, limit=DATA_LIMIT, ssl=context)
         print(server.sockets[0].getsockname()[1], flush=True)
     else:
-        context = client_context(HOST, certs and certs / "clients" / "one")
+        context = client_context(HOST, certs and certs / "one")
         reader, writer = await asyncio.open_connection(HOST, port, limit=DATA_LIMIT, ssl=context)
         joined.set_result(Tunnel(reader, writer, first=False))
     tunnel = await joined
