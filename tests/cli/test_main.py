@@ -43,6 +43,20 @@ def test_cost_explains_what_to_remove_next(capsys):
     assert out.index("layer 0") < out.index("layer 3")
 
 
+@pytest.mark.parametrize(("unit", "shown"), [("bytes", "MB"), ("rounds", "layer 0"), ("seconds", " s")])
+def test_cost_explains_in_every_unit_of_the_engine(capsys, unit, shown):
+    spu = ["--profile", "spu", "--protocol", "semi2k-benchmark", "--network", "wan", "--unit", unit]
+    code, out, _ = run(capsys, "cost", *PAPER_PLAN, "--explain", *spu)
+    assert code == 0
+    assert shown in out[out.index("what to remove next") :]
+
+
+def test_a_time_line_of_processes_is_refused_before_anything_runs(capsys, tmp_path):
+    code, _, err = run(capsys, "bench", *PAPER_PLAN, "--network", "lan", "--figure", tmp_path / "a.png")
+    assert code == 2
+    assert "leave --network away" in err
+
+
 def test_cost_draws_its_breakdown(capsys, tmp_path):
     figure = tmp_path / "cost.png"
     code, _, err = run(capsys, "cost", *PAPER_PLAN, "--figure", figure)

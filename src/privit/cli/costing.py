@@ -20,6 +20,7 @@ def cost(
     protocol: str | None = None,
     network: str | None = None,
     explain: bool = False,
+    unit: str = "seconds",
     figure: Path | None = None,
     table: bool = False,
     json: bool = False,
@@ -33,6 +34,7 @@ def cost(
         protocol: cheetah, aby3 or semi2k-benchmark, for --profile spu.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s), for --profile spu.
         explain: Per layer and kind, what to remove next.
+        unit: bytes, rounds or seconds, for --explain with --profile spu.
         figure: Write the breakdown by kind as a picture.
         table: What one of each thing costs in this profile, and nothing of a plan.
         json: Print one JSON object.
@@ -54,7 +56,7 @@ def cost(
         note(f"wrote {plot_breakdown(found, figure)}")
     result = found if isinstance(found, dict) else found.to_json()
     if explain:
-        result = result | {"explain": _explained(subject, profile)}
+        result = result | {"explain": _explained(subject, profile, unit, options)}
     if json:
         show_json(result)
     else:
@@ -85,11 +87,12 @@ def calibrate(
     note(f"wrote {out}")
 
 
-def _explained(subject: Any, profile: str) -> list[dict[str, Any]]:
+def _explained(subject: Any, profile: str, unit: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     from privit.cost.estimate import explain
+    from privit.cost.spu.explain import explain_spu
 
     if profile == "spu":
-        raise RequestError("--explain speaks in one unit", "use it with --profile paper or circuits")
+        return [vars(removal) for removal in explain_spu(subject.spec, subject.plan, unit, **options)]
     return [vars(removal) for removal in explain(subject.spec, subject.plan, profile)]
 
 
@@ -124,14 +127,21 @@ def _show(result: dict[str, Any]) -> None:
                 f"layer {r['layer']}",
                 r["operator"],
                 r["sites"],
-                r["site_saving"],
-                r["group_saving"],
+                _amount(r["site_saving"], r.get("unit")),
+                _amount(r["group_saving"], r.get("unit")),
                 percent(r["share"]),
             )
             for r in result["explain"]
         ]
         columns = ("where", "operator", "sites", "saved by one", "saved by all", "share of all")
         show_rows("what to remove next", columns, removals)
+
+
+def _amount(value: float, unit: str | None) -> Any:
+    """A saving as it is read: the gate profiles' own unit where none is named."""
+    if unit is None:
+        return value
+    return {"bytes": megabytes(round(value)), "rounds": round(value), "seconds": f"{value:.3f} s"}[unit]
 
 
 VERBS: dict[str, Callable[..., None]] = {"cost": cost, "calibrate": calibrate}

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 from privit.cli import ranges
 from privit.cli.output import counter, megabytes, note, percent, show_fields, show_json, show_rows
 from privit.cli.synthetic import Synthetic, read_artifact
+from privit.errors import RequestError
 
 
 def evaluate(
@@ -56,6 +57,8 @@ def bench(
     against: str = "",
     network: str | None = None,
     write_ranges: Path | None = None,
+    products: bool = False,
+    figure: Path | None = None,
     json: bool = False,
 ) -> None:
     """Bytes, rounds and seconds of a private prediction, per layer and operation.
@@ -67,6 +70,8 @@ def bench(
         against: Also dense, dense-rewritten, scatter (separated by commas), in the same run.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s): two processes through a shaped tunnel.
         write_ranges: Write the ranges that were used to this file, for --ranges of cost, bench and compile.
+        products: Also run every shape of matrix product alone, for its seconds.
+        figure: Draw the time line of the query into this file (.png or .svg).
         json: Print one JSON object.
     """
     from privit.serve.measure.bench import bench as run_bench
@@ -75,9 +80,25 @@ def bench(
     if write_ranges is not None:
         ranges.write_ranges(write_ranges, subject.public.ranges)
     names = tuple(filter(None, against.split(",")))
+    if network is not None and (products or figure is not None):
+        hint = "leave --network away for the seconds of layers and operations"
+        raise RequestError("processes report their totals alone", hint)
     result = run_bench(
-        subject, protocol=protocol, against=names, network=network, seed=synthetic.seed, progress=note
+        subject,
+        protocol=protocol,
+        against=names,
+        network=network,
+        seed=synthetic.seed,
+        progress=note,
+        products=products,
     )
+    if figure is not None:
+        from privit.report.figures.style import png, svg
+        from privit.report.figures.timeline import draw_timeline
+
+        drawn = draw_timeline(result)
+        figure.write_bytes(svg(drawn) if figure.suffix == ".svg" else png(drawn))
+        note(f"wrote {figure}")
     if json:
         show_json(result)
     else:
@@ -135,12 +156,37 @@ def _show_bench(result: dict[str, Any]) -> None:
         f"{result['protocol']} ({'private' if result['private'] else 'NOT private'}, {result['measured_on']})"
     )
     show_rows(title, ("graph", "sent", "rounds", "seconds", "set-up"), rows)
-    layers = [(s["name"], megabytes(s["sent_bytes"]), s["rounds"]) for s in result.get("layers", [])]
-    if layers:
-        show_rows("by layer", ("layer", "sent", "rounds"), layers)
-    operations = [(s["name"], megabytes(s["sent_bytes"]), s["rounds"]) for s in result.get("operations", [])]
-    if operations:
-        show_rows("by operation", ("operation", "sent", "rounds"), operations)
+    _show_seconds(result)
+
+
+def _show_seconds(result: dict[str, Any]) -> None:
+    """Layers, operations, parties and products, where they were measured."""
+    for key in ("layers", "operations"):
+        rows = [
+            (s["name"], megabytes(s["sent_bytes"]), s["rounds"], f"{s['seconds']:.2f}")
+            for s in result.get(key, [])
+        ]
+        if rows:
+            one = key.removesuffix("s")
+            show_rows(f"by {one}", (one, "sent", "rounds", "seconds"), rows)
+    parties = [
+        (p["name"], f"{p['computing_seconds']:.2f}", f"{p['waiting_seconds']:.2f}")
+        for p in result.get("parties", [])
+    ]
+    if parties:
+        show_rows("by party", ("party", "computing", "waiting"), parties)
+    products = [
+        (
+            p["name"],
+            " x ".join(map(str, p["sizes"])),
+            p["times"],
+            *((f"{p['seconds_each']:.3f}", megabytes(p["sent_bytes_each"])) if "seconds" in p else ("", "")),
+        )
+        for p in result.get("products", [])
+    ]
+    if products:
+        columns = ("product", "rows x inner x columns", "times", "seconds alone", "sent alone")
+        show_rows("matrix products", columns, products)
 
 
 VERBS: dict[str, Callable[..., None]] = {"eval": evaluate, "bench": bench, "compile": compile}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from privit.serve.engine.profile import Traffic, read_all_parties, read_two_party
+from privit.serve.engine.profile import Counts, Traffic, read_all_parties, read_two_party
 
 LINE = "2026-01-01 00:00:00.000 [info] [api.cc:printProfilingData:{}] "
 TWO_PARTIES = (
@@ -36,7 +36,28 @@ def test_counts_add_up_operation_by_operation() -> None:
     twice = once + once
     assert twice.sent_bytes == 2 * once.sent_bytes
     assert twice.operations["dot"] == Traffic(3328, 8)
-    assert twice.to_json()["operations"]["dot"] == {"sent_bytes": 3328, "rounds": 8}
+    assert twice.operation_seconds["dot"] == pytest.approx(0.0076)
+    shown = twice.to_json()["operations"]
+    assert shown["dot"] == {"sent_bytes": 3328, "rounds": 8, "seconds": pytest.approx(0.0076)}
+
+
+def test_operations_stand_from_the_slowest_to_the_fastest() -> None:
+    slow = TWO_PARTIES.replace("duration 1.4e-05s", "duration 2.5s")
+    assert list(read_two_party(slow).by_operation()) == ["multiply", "dot"]
+    assert list(read_two_party(TWO_PARTIES).by_operation()) == ["dot", "multiply"]
+
+
+def test_of_three_parties_an_operation_takes_as_long_as_at_the_slowest() -> None:
+    slow = TWO_PARTIES.replace("duration 0.0038s", "duration 0.5s")
+    assert read_all_parties(TWO_PARTIES + slow).operation_seconds["dot"] == 0.5
+
+
+def test_what_a_party_does_not_compute_it_waits() -> None:
+    counts = Counts((Traffic(), Traffic()), seconds=2.0, computing=(1.5, 0.25))
+    assert counts.parties() == [
+        {"name": "server", "computing_seconds": 1.5, "waiting_seconds": 0.5},
+        {"name": "client", "computing_seconds": 0.25, "waiting_seconds": 1.75},
+    ]
 
 
 def test_a_log_without_link_details_is_not_taken_for_zero_bytes() -> None:

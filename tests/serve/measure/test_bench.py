@@ -69,6 +69,26 @@ def test_a_synthetic_plan_is_measured_against_every_graph_in_one_run() -> None:
     assert json.loads(json.dumps(result)) == result
 
 
+def test_seconds_are_told_by_layer_operation_party_and_product() -> None:
+    spec = replace(small_spec(), blocks=small_spec().blocks[:1])
+    subject = Artifact(public_of(spec), plan_from_counts(spec, [1], [2]))
+    result = bench(subject, "semi2k-benchmark", products=True)
+    layers = result["layers"]
+    assert sum(layer["seconds"] for layer in layers) == pytest.approx(result["seconds"])
+    assert [party["name"] for party in result["parties"]] == ["server", "client"]
+    for entry in (result, *layers):
+        assert sum(party["computing_seconds"] for party in entry["parties"]) > 0
+    for layer in layers:
+        assert 0 < sum(entry["seconds"] for entry in layer["operations"].values()) < layer["seconds"]
+    # What nobody sends for takes time, too.
+    assert {"dot", "slice"} <= {row["name"] for row in result["operations"]}
+    products = result["products"]
+    (head,) = (row for row in products if row["sizes"] == [1, 16, 5])
+    assert (head["name"], head["times"]) == ("matmul_weight", 1)
+    assert all(row["seconds_each"] > 0 and row["sent_bytes_each"] > 0 for row in products)
+    assert [r["seconds"] for r in products] == sorted((r["seconds"] for r in products), reverse=True)
+
+
 def test_without_ranges_every_graph_runs_on_the_generic_functions() -> None:
     spec = replace(small_spec(), blocks=small_spec().blocks[:1])
     bare = Artifact(public_of(spec), plan_from_counts(spec, [1], [2]))

@@ -15,6 +15,9 @@ _TOTAL = re.compile(
     r"send actions (?P<sends>\d+), recv actions (?P<receives>\d+)"
 )
 
+NAMES = ("server", "client", "helper")
+"""The parties by rank."""
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -40,12 +43,19 @@ class Counts:
 
     `ranks` holds each party's traffic: by rank for two parties; for three the engine's
     log does not say who is who, and they stand from most bytes to fewest.
-    `operations` maps the engine's operation to the traffic of the party that sends more of it.
+    `operations` maps the engine's operation to the traffic of the party that sends more of it, and
+    `operation_seconds` to how long it took: at the server, which waits for the client where it must, or with
+    three parties at the slowest. `computing` is each party's processor time by rank, of the
+    thread that runs its program: the engine's helper threads, which all parties of a process share,
+    are in `processor_seconds` alone.
     """
 
     ranks: tuple[Traffic, ...]
     operations: dict[str, Traffic] = field(default_factory=dict)
     seconds: float = 0.0
+    operation_seconds: dict[str, float] = field(default_factory=dict)
+    computing: tuple[float, ...] = ()
+    processor_seconds: float = 0.0
 
     @property
     def sent_bytes(self) -> int:
@@ -64,20 +74,36 @@ class Counts:
             tuple(a + b for a, b in zip(self.ranks, other.ranks, strict=True)),
             {n: self.operations.get(n, nothing) + other.operations.get(n, nothing) for n in names},
             self.seconds + other.seconds,
+            {n: self.operation_seconds.get(n, 0.0) + other.operation_seconds.get(n, 0.0) for n in names},
+            tuple(a + b for a, b in zip(self.computing, other.computing, strict=True)),
+            self.processor_seconds + other.processor_seconds,
         )
 
+    def parties(self) -> list[dict[str, object]]:
+        """Each party's seconds: computing, and the rest, waiting for others, for helper threads or a core."""
+        return [
+            {"name": name, "computing_seconds": own, "waiting_seconds": max(0.0, self.seconds - own)}
+            for name, own in zip(NAMES, self.computing, strict=False)
+        ]
+
+    def by_operation(self) -> dict[str, dict[str, float]]:
+        """Every operation with its traffic and seconds, what takes longest first."""
+        order = sorted(
+            self.operations.items(),
+            key=lambda item: (-self.operation_seconds.get(item[0], 0.0), -item[1].sent_bytes),
+        )
+        return {n: t.to_json() | {"seconds": self.operation_seconds.get(n, 0.0)} for n, t in order}
+
     def to_json(self) -> dict[str, object]:
-        """Plain data: totals, both ranks and every operation that sent anything."""
+        """Plain data: totals, all ranks and every operation."""
         return {
             "sent_bytes": self.sent_bytes,
             "rounds": self.rounds,
             "seconds": self.seconds,
+            "processor_seconds": self.processor_seconds,
             "ranks": [rank.to_json() for rank in self.ranks],
-            "operations": {
-                name: traffic.to_json()
-                for name, traffic in sorted(self.operations.items(), key=lambda item: -item[1].sent_bytes)
-                if traffic.sent_bytes
-            },
+            "parties": self.parties(),
+            "operations": self.by_operation(),
         }
 
 
@@ -92,6 +118,7 @@ def read_two_party(text: str) -> Counts:
     )
     more = 0 if ranks[0].sent_bytes >= ranks[1].sent_bytes else 1
     operations: dict[str, Traffic] = {}
+    seconds: dict[str, float] = {}
     for match in _OPERATION.finditer(text):
         sides = (
             Traffic(int(match["sent"]), int(match["sends"])),
@@ -99,15 +126,19 @@ def read_two_party(text: str) -> Counts:
         )
         name = match["name"].removeprefix("pphlo.")
         operations[name] = operations.get(name, Traffic()) + sides[more]
-    return Counts(ranks, operations)
+        seconds[name] = seconds.get(name, 0.0) + float(match["seconds"])
+    return Counts(ranks, operations, operation_seconds=seconds)
 
 
 def read_all_parties(text: str) -> Counts:
     """Counts from what every rank logged into one file, in any order."""
     totals = [Traffic(int(m["sent"]), int(m["sends"])) for m in _TOTAL.finditer(text)]
     operations: dict[str, Traffic] = {}
+    seconds: dict[str, float] = {}
     for match in _OPERATION.finditer(text):
         name = match["name"].removeprefix("pphlo.")
         here, known = Traffic(int(match["sent"]), int(match["sends"])), operations.get(name, Traffic())
         operations[name] = max(here, known, key=lambda t: (t.sent_bytes, t.rounds))
-    return Counts(tuple(sorted(totals, key=lambda t: -t.sent_bytes)), operations)
+        seconds[name] = max(seconds.get(name, 0.0), float(match["seconds"]))
+    ranks = tuple(sorted(totals, key=lambda t: -t.sent_bytes))
+    return Counts(ranks, operations, operation_seconds=seconds)

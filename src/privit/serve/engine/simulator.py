@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -81,15 +82,21 @@ class Simulator:
         """Runs an executable on what the parties hold; its output stays with them, in shares."""
         with _one_at_a_time:
             start = self._log.stat().st_size
-            began = time.perf_counter()
-            self._each(lambda rank: self._runtimes[rank].run(executable))
+            began, processor = time.perf_counter(), time.process_time()
+            computing = self._each(lambda rank: self._run(rank, executable))
             seconds = time.perf_counter() - began
+            processor = time.process_time() - processor
             with self._log.open(encoding="utf-8", errors="replace") as log:
                 log.seek(start)
                 text = log.read()
         read = read_two_party if self.protocol.parties == 2 else read_all_parties
-        counts = read(text)
-        return Counts(counts.ranks, counts.operations, seconds)
+        return replace(read(text), seconds=seconds, computing=tuple(computing), processor_seconds=processor)
+
+    def _run(self, rank: int, executable: libspu.Executable) -> float:
+        """Processor time of this party's own thread."""
+        began = time.thread_time()
+        self._runtimes[rank].run(executable)
+        return time.thread_time() - began
 
     def open(self, name: str) -> np.ndarray:
         """The value of that name, put together from every party's share."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
+from privit.program.operation import Operation
 from privit.program.ranges import RangeRecorder
 from privit.serve.compile.compile import (
     OUTPUT,
@@ -33,6 +35,7 @@ from privit.serve.engine import protocols
 from privit.serve.engine.profile import Counts
 from privit.serve.engine.protocols import Protocol
 from privit.serve.engine.simulator import Simulator
+from privit.serve.measure.products import product_rows, products_of
 from privit.serve.model.as_written import Style, check_scatter, written_inputs, written_parts
 from privit.serve.model.forward import forward
 from privit.serve.model.guard import answer
@@ -52,6 +55,7 @@ class Measured:
     setup: Counts
     logits: np.ndarray
     clear: np.ndarray
+    products: Counter[Operation] = field(default_factory=Counter)
 
     @property
     def total(self) -> Counts:
@@ -66,6 +70,7 @@ def bench(
     network: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    products: bool = False,
 ) -> dict[str, Any]:
     """Measured cost of one prediction, all parties in this process unless `network` is given.
 
@@ -77,6 +82,7 @@ def bench(
         network: lan, wan or RTT,BANDWIDTH: real processes through a shaped tunnel, totals only.
         seed: of the random weights and of the image.
         progress: called with what is being measured.
+        products: run every shape of matrix product alone, too.
     """
     found, asked = protocols.protocol(protocol), tuple(against)
     if unknown := [name for name in asked if name not in GRAPHS]:
@@ -94,7 +100,12 @@ def bench(
         )
     tell("this plan")
     result = _facts(public, artifact.plan, found)
-    result |= _result(measure(public, artifact.plan, weights, pixels, found))
+    measured = measure(public, artifact.plan, weights, pixels, found)
+    result |= _result(measured)
+    if products:
+        tell("products")
+        with Simulator(found) as simulator:
+            result["products"] = product_rows(measured.products, simulator)
     result["against"] = {}
     for name in asked:
         tell(name)
@@ -144,7 +155,8 @@ def _measure(
     with Simulator(protocol) as simulator:
         simulator.give(inputs, values)
         counts = tuple((segment.name, simulator.run(segment.executable)) for segment in segments)
-        return Measured(counts, simulator.setup, simulator.open(OUTPUT), clear)
+        logits = simulator.open(OUTPUT)
+    return Measured(counts, simulator.setup, logits, clear, products_of(inputs, segments))
 
 
 def _together(segments: Sequence[tuple[str, Counts]]) -> Counts:
@@ -206,13 +218,12 @@ def _result(measured: Measured) -> dict[str, Any]:
         "setup_rounds": measured.setup.rounds,
         "setup_seconds": measured.setup.seconds,
         "max_logit_error": float(np.abs(measured.logits - measured.clear).max()),
+        "processor_seconds": total.processor_seconds,
         "ranks": [rank.to_json() for rank in total.ranks],
+        "parties": total.parties(),
         "layers": [{"name": name} | counts.to_json() for name, counts in measured.segments],
-        "operations": [
-            {"name": name} | traffic.to_json()
-            for name, traffic in sorted(total.operations.items(), key=lambda item: -item[1].sent_bytes)
-            if traffic.sent_bytes
-        ],
+        "operations": [{"name": name} | entry for name, entry in total.by_operation().items()],
+        "products": product_rows(measured.products),
     }
 
 

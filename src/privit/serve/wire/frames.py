@@ -10,6 +10,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -139,10 +140,8 @@ async def read_frame(reader: asyncio.StreamReader, allowed: frozenset[Kind] = WI
     try:
         header = await reader.readexactly(HEADER.size)
     except asyncio.IncompleteReadError as error:
-        if error.partial and error.partial[0] not in allowed:
-            raise _not_a_frame(error.partial) from None
         if error.partial:
-            raise FrameError("the connection ended in the middle of a frame") from None
+            _check_end(error.partial, allowed)
         return None
     kind, channel, length = check_header(header, allowed)
     try:
@@ -150,6 +149,31 @@ async def read_frame(reader: asyncio.StreamReader, allowed: frozenset[Kind] = WI
     except asyncio.IncompleteReadError:
         raise FrameError("the connection ended in the middle of a frame") from None
     return Frame(kind, channel, payload)
+
+
+async def read_frames(
+    reader: asyncio.StreamReader, allowed: frozenset[Kind] = WIRE_KINDS
+) -> AsyncIterator[Frame]:
+    """Every frame until the stream ends between two, as many at a time as have arrived."""
+    buffer = bytearray()
+    while data := await reader.read(DATA_LIMIT):
+        buffer += data
+        while len(buffer) >= HEADER.size:
+            kind, channel, length = check_header(bytes(buffer[: HEADER.size]), allowed)
+            end = HEADER.size + length
+            if len(buffer) < end:
+                break
+            payload = bytes(buffer[HEADER.size : end])
+            del buffer[:end]
+            yield Frame(kind, channel, payload)
+    if buffer:
+        _check_end(bytes(buffer), allowed)
+
+
+def _check_end(partial: bytes, allowed: frozenset[Kind]) -> None:
+    if partial[0] not in allowed:
+        raise _not_a_frame(partial) from None
+    raise FrameError("the connection ended in the middle of a frame") from None
 
 
 def read_frame_blocking(sock: socket.socket) -> Frame | None:

@@ -38,9 +38,19 @@ class ShapedLine:
 
     async def put(self, data: bytes) -> None:
         """Hands `data` to the line; waits only where the line is full."""
+        await self._queue.put((self._due(data), data))
+
+    def put_at_once(self, data: bytes) -> bool:
+        """Hands `data` to the line if that has room; whether it had."""
+        if self._queue.full():
+            return False
+        self._queue.put_nowait((self._due(data), data))
+        return True
+
+    def _due(self, data: bytes) -> float:
         start = max(asyncio.get_running_loop().time(), self._free_at)
         self._free_at = start + len(data) / self.network.bytes_per_second
-        await self._queue.put((self._free_at + self.network.one_way_seconds, data))
+        return self._free_at + self.network.one_way_seconds
 
     async def run(self) -> None:
         """Delivers until cancelled."""

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from privit.cost.network import Network
 from privit.errors import ConnectionFailed
 from privit.serve.wire import refusals
+from privit.serve.wire.channel import EngineChannel
 from privit.serve.wire.frames import (
     DATA_LIMIT,
+    HEADER,
     Frame,
     FrameError,
     Kind,
@@ -29,9 +30,9 @@ from privit.serve.wire.frames import (
     decode_message,
     encode_message,
     pack,
-    read_frame,
+    read_frames,
 )
-from privit.serve.wire.meter import Counts, PushMeter
+from privit.serve.wire.meter import Counts
 from privit.serve.wire.shaping import ShapedLine
 
 CHANNEL_LIMIT = 32
@@ -46,15 +47,6 @@ class SilentPeer(ConnectionFailed):
 
 class TooManyBytes(FrameError):
     """The other side's engine sent more than the program can need."""
-
-
-@dataclass
-class _Channel:
-    """One engine connection. `ours` was opened by this side's engine: its outward bytes are our pushes."""
-
-    ours: bool
-    writer: asyncio.StreamWriter
-    meter: PushMeter = field(default_factory=PushMeter)
 
 
 class Tunnel:
@@ -75,7 +67,7 @@ class Tunnel:
         self._reader, self._writer = reader, writer
         self._next_channel = 0 if first else 1
         self._own_parity = self._next_channel
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[int, EngineChannel] = {}
         self._engine_socket: Path | None = None
         self._allowed_bytes = self._left_bytes = math.inf
         self._listener: asyncio.AbstractServer | None = None
@@ -93,10 +85,10 @@ class Tunnel:
 
     def start(self) -> None:
         """Begins to read frames; must be called inside the event loop."""
-        self._spawn(self._pump())
+        self.spawn(self._pump())
         for line in (self._outward, self._inward):
             if line is not None:
-                self._spawn(line.run())
+                self.spawn(line.run())
 
     def shape(self, network: Network) -> None:
         """Puts another network on a tunnel that has been shaped from the start."""
@@ -112,7 +104,8 @@ class Tunnel:
         """
         self._allowed_bytes = self._left_bytes = allowed_bytes
         self._engine_socket = engine_socket
-        self._listener = await asyncio.start_unix_server(self._on_engine, str(peer_socket), limit=DATA_LIMIT)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_unix_server(self._next_of_ours, str(peer_socket))
 
     def allow(self, more_bytes: float) -> None:
         """Lets the other party's engine send so much more than it was allowed before."""
@@ -172,8 +165,8 @@ class Tunnel:
         waiting = [task for task in self._tasks if task is not current]
         for task in waiting:
             task.cancel()
-        for channel in self._channels.values():
-            channel.writer.transport.abort()
+        for channel in list(self._channels.values()):
+            channel.abort()
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._writer.drain(), 1.0)
         self._writer.close()
@@ -181,8 +174,9 @@ class Tunnel:
             await asyncio.wait_for(self._writer.wait_closed(), 1.0)
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    def _spawn(self, coroutine: Any) -> None:
-        task = asyncio.ensure_future(coroutine)
+    def spawn(self, work: Awaitable[None]) -> None:
+        """Runs `work` beside everything else; its failure is the tunnel's."""
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
 
@@ -202,20 +196,16 @@ class Tunnel:
     async def _write(self, data: bytes) -> None:
         self._sent_wire += len(data)
         self._writer.write(data)
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            raise ConnectionFailed("the other side closed the connection") from error
+        await self._drain()
 
     async def _pump(self) -> None:
         """Reads frames until the connection ends; whatever ends it reaches `receive` as one error."""
         failure = ConnectionFailed("the other side closed the connection")
         try:
-            while (frame := await read_frame(self._reader)) is not None:
-                data = pack(frame.kind, frame.channel, frame.payload)
-                self._received_wire += len(data)
+            async for frame in read_frames(self._reader):
+                self._received_wire += HEADER.size + len(frame.payload)
                 if self._inward is not None:
-                    await self._inward.put(data)
+                    await self._inward.put(pack(frame.kind, frame.channel, frame.payload))
                 else:
                     await self._handle_frame(frame)
         except ConnectionFailed as error:
@@ -253,7 +243,7 @@ class Tunnel:
         elif frame.kind is Kind.DATA:
             await self._deliver(frame)
         elif (channel := self._channels.get(frame.channel)) is not None:
-            channel.writer.close()
+            channel.close()
 
     async def _deliver(self, frame: Frame) -> None:
         self._left_bytes -= len(frame.payload)
@@ -263,13 +253,8 @@ class Tunnel:
                 "of engine messages that this program can need"
             )
         channel = self._channels.get(frame.channel)
-        if channel is None:
-            return  # closed on this side while the other's bytes were under way
-        if not channel.ours:
-            channel.meter.feed(frame.payload)
-        channel.writer.write(frame.payload)
-        with contextlib.suppress(OSError):
-            await channel.writer.drain()
+        if channel is not None:  # else closed on this side while the other's bytes were under way
+            await channel.deliver(frame.payload)
 
     async def _open(self, number: int) -> None:
         """The other party's engine wants to reach ours."""
@@ -278,53 +263,70 @@ class Tunnel:
         if len(self._channels) >= CHANNEL_LIMIT:
             raise FrameError(f"the other side opened more than {CHANNEL_LIMIT} engine connections")
         self.called.set()
-        reader, writer = await _connect_engine(self._engine_socket)
-        self._channels[number] = _Channel(False, writer)
-        self._spawn(self._forward(number, reader))
+        await _connect_engine(self._engine_socket, EngineChannel(self, number, ours=False))
 
-    async def _on_engine(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Our engine wants to reach the other party's."""
+    def _next_of_ours(self) -> EngineChannel:
+        """A channel for a connection with which our engine wants to reach the other party's."""
         number = self._next_channel
         self._next_channel += 2
-        self._channels[number] = _Channel(True, writer)
-        try:
-            await self._put(pack(Kind.OPEN, number))
-        except ConnectionFailed:
-            writer.transport.abort()
-            return
-        self._spawn(self._forward(number, reader))
+        return EngineChannel(self, number, ours=True)
 
-    async def _forward(self, number: int, reader: asyncio.StreamReader) -> None:
-        channel = self._channels[number]
-        try:
-            while data := await reader.read(DATA_LIMIT):
-                if channel.ours:
-                    channel.meter.feed(data)
-                await self._put(pack(Kind.DATA, number, data))
-            await self._put(pack(Kind.CLOSE, number))
-        except (ConnectionFailed, OSError):
-            pass  # the reading side reports the end of the connection
-        finally:
-            self._drop(number)
-
-    def _drop(self, number: int) -> None:
-        channel = self._channels.pop(number, None)
-        if channel is None:
+    def joined(self, channel: EngineChannel) -> None:
+        """An engine connection is there; for one that our engine opened, the other side opens its own."""
+        if self._failure is not None:
+            channel.abort()
             return
+        self._channels[channel.number] = channel
+        if channel.ours:
+            self._hand_on(pack(Kind.OPEN, channel.number))
+
+    def carry(self, channel: EngineChannel, data: bytes) -> Awaitable[None] | None:
+        """Sends an engine's bytes to the other side; what to wait for where that cannot take more."""
+        return self._hand_on(pack(Kind.DATA, channel.number, data))
+
+    def left(self, channel: EngineChannel) -> None:
+        """An engine connection has ended: says so, and keeps what it counted."""
+        if self._channels.get(channel.number) is not channel:
+            return
+        del self._channels[channel.number]
         part = Counts(0, channel.meter.engine_bytes, channel.meter.actions)
         if channel.ours:
             self._closed_ours += part
         else:
             self._closed_theirs += part
-        channel.writer.close()
+        waiting = self._hand_on(pack(Kind.CLOSE, channel.number))
+        if waiting is not None:
+            self.spawn(waiting)
+
+    def _hand_on(self, data: bytes) -> Awaitable[None] | None:
+        """Sends without waiting where that is possible."""
+        if self._failure is not None:
+            return None
+        if self._outward is not None:
+            return None if self._outward.put_at_once(data) else self._outward.put(data)
+        self._sent_wire += len(data)
+        self._writer.write(data)
+        return self._caught_up() if self._writer.transport.get_write_buffer_size() > DATA_LIMIT else None
+
+    async def _caught_up(self) -> None:
+        # A connection that has ended is reported by the side that reads, which may know why.
+        with contextlib.suppress(ConnectionFailed):
+            await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ConnectionFailed("the other side closed the connection") from error
 
 
-async def _connect_engine(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to our engine, which may still be starting."""
+async def _connect_engine(path: Path, channel: EngineChannel) -> None:
+    """Connects the channel to our engine, which may still be starting."""
     deadline = asyncio.get_running_loop().time() + ENGINE_WAIT_SECONDS
     while True:
         try:
-            return await asyncio.open_unix_connection(str(path), limit=DATA_LIMIT)
+            await asyncio.get_running_loop().create_unix_connection(lambda: channel, str(path))
+            return
         except (FileNotFoundError, ConnectionRefusedError):
             if asyncio.get_running_loop().time() > deadline:
                 raise ConnectionFailed("the engine on this side did not start in time") from None
