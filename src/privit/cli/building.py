@@ -19,7 +19,7 @@ from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, fr
 from privit.errors import RequestError
 from privit.operators import FITTED
 from privit.presets import Preset, preset, with_strategy
-from privit.spec import KINDS, switched_kinds
+from privit.spec import KINDS, PAPER_KINDS, switched_kinds
 
 Settings = Annotated[
     tuple[str, ...],

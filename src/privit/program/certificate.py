@@ -75,7 +75,8 @@ def certify(graph: Graph, values: Values, largest_pixel: float) -> Certificate:
     """Bounds for every image whose preprocessed pixels are at most `largest_pixel` in size."""
     made = Certificate(graph, {name: np.asarray(v, np.float64) for name, v in values.items()})
     given, spec = made.values, graph.spec
-    stream = largest_pixel * np.abs(given["embed.weight"]).sum(axis=0) + np.abs(given["embed.offset"]).max(axis=0)
+    stream = largest_pixel * np.abs(given["embed.weight"]).sum(axis=0)
+    stream = stream + np.abs(given["embed.offset"]).max(axis=0)
     for layer in range(spec.depth):
         at = f"blocks.{layer}."
         if spec.blocks[layer].pool:
@@ -92,7 +93,7 @@ def certify(graph: Graph, values: Values, largest_pixel: float) -> Certificate:
 
 
 def _pooled(made: Certificate, layer: int, stream: np.ndarray) -> np.ndarray:
-    """The stream behind a pool, which mixes tokens and the factors that they bring along; the class token stays."""
+    """The stream behind a pool, which mixes tokens and the factors that they bring along."""
     grown = max(1.0, float(np.abs(made.values[f"blocks.{layer}.pool.weight"]).sum(axis=1).max()))
     made.factor *= grown
     made.note(f"blocks.{layer}.pool", stream * grown)

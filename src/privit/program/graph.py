@@ -162,7 +162,8 @@ class Graph:
         for name, site in zip(spec.norms, ids, strict=True):
             layer = last if name == "norm" else int(name.split(".")[1])
             behind_attention = not name.endswith("norm1")
-            one = behind_attention and (self.only_class_token(layer) or (name == "norm" and spec.pooling == "cls"))
+            only_first = self.only_class_token(layer) or (name == "norm" and spec.pooling == "cls")
+            one = behind_attention and only_first
             patches = name == "norm" and spec.pooling == "mean"
             found[name] = norm_of(name, np.atleast_1d(site), spec.class_token, one, patches)
         return found
@@ -192,7 +193,7 @@ class Graph:
         return self.pooled_tokens if norm == "norm" and self.sums_before_norm else 1
 
     def norm_gain(self, norm: str) -> float:
-        """By what an exact factor must be multiplied, because the graph divides by less than the deviation."""
+        """By what an exact factor must be multiplied: the graph divides by less than the deviation."""
         root = self.root(norm)
         return math.sqrt(self.spec.width) / (root.factor if root else 1.0)
 
