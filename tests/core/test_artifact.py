@@ -123,7 +123,8 @@ def test_a_file_without_a_hash_is_refused(saved: Path) -> None:
 
 def test_a_newer_format_is_refused_with_both_versions(saved: Path) -> None:
     change_json(saved / "server" / "manifest.json", lambda data: data.update(format_version=3))
-    with pytest.raises(ArtifactError, match="format version 3, but this privit reads (versions )?1 to 2") as caught:
+    said = r"format version 3, but this privit reads 1 to 2"
+    with pytest.raises(ArtifactError, match=said) as caught:
         load_artifact(saved)
     assert "upgrade privit" in caught.value.hint
 

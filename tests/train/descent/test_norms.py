@@ -1,4 +1,4 @@
-"""A trained search with LayerNorms among its kinds: switched, counted, pinned, resumed; and it stays stable."""
+"""A trained search with LayerNorms among its kinds: switched, counted, pinned, resumed and stable."""
 
 from __future__ import annotations
 
