@@ -263,7 +263,9 @@ def listed_files(part: Path) -> set[str]:
 
 def public_hash(public: Public, plan: Plan) -> str:
     """sha256 over everything that both parties must agree on."""
-    text = json.dumps(public.to_json(), sort_keys=True) + plan.hash()
+    # What formats after the first brought is in the content itself, so that older models keep their hash.
+    content = public.to_json() | {"format_version": READABLE[0]}
+    text = json.dumps(content, sort_keys=True) + plan.hash()
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -31,8 +31,8 @@ def searched(teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         result = json.loads(capsys.readouterr().out)
         plan = load_plan(out / "plan.safetensors")
         layers = range(len(plan.layers["gelu"]))
-        used = (plan.operators(kind, i) for kind in PAPER_KINDS for i in layers)
-        return result, {entry.name for entries in used for entry in entries}
+        found = (entry for kind in PAPER_KINDS for i in layers for entry in plan.operators(kind, i))
+        return result, {entry.name for entry in found}
 
     return run
 

@@ -49,6 +49,18 @@ def test_an_artifact_of_format_1_is_read_as_it_was_written(tiny_public: Public, 
     assert load_artifact(GOLDEN / "client").weights is None
 
 
+def test_an_artifact_of_format_2_is_read_as_it_was_written() -> None:
+    """Written when format 2 was made: reused, linear and fixed norms, and a pool to 4 patches."""
+    loaded = load_artifact(GOLDEN.with_name("artifact-format-2"))
+    assert loaded.plan.hash() == "953d242302b5ef150d0552d508790aa80110656b839fee309c1cd1a1b45e6e17"
+    public = public_hash(loaded.public, loaded.plan)
+    assert public == "aadc84d67c419d85bba8ca5beb396b3b965ee1ad85bd6ab5fe19d8241830d825"
+    assert [loaded.spec.tokens_in(layer) for layer in range(3)] == [17, 5, 5]
+    assert [ids.tolist() for ids in loaded.plan.layers["norm"]] == [[32, 32], [32, 34], [35, 33, 32]]
+    assert loaded.weights is not None
+    assert float(loaded.weights["blocks.1.pool.weight"][0, 0]) == pytest.approx(-0.11651201, abs=1e-7)
+
+
 def test_the_clients_folder_holds_no_weights(saved: Path) -> None:
     assert load_artifact(saved / "client").weights is None
     assert sorted(p.name for p in (saved / "client").iterdir()) == [
@@ -110,8 +122,9 @@ def test_a_file_without_a_hash_is_refused(saved: Path) -> None:
 
 
 def test_a_newer_format_is_refused_with_both_versions(saved: Path) -> None:
-    change_json(saved / "server" / "manifest.json", lambda data: data.update(format_version=2))
-    with pytest.raises(ArtifactError, match="format version 2, but this privit reads version 1") as caught:
+    change_json(saved / "server" / "manifest.json", lambda data: data.update(format_version=3))
+    said = r"format version 3, but this privit reads 1 to 2"
+    with pytest.raises(ArtifactError, match=said) as caught:
         load_artifact(saved)
     assert "upgrade privit" in caught.value.hint
 

@@ -14,8 +14,8 @@ import torch
 
 from privit.artifact import Artifact, Preprocessing, load_artifact, public_hash
 from privit.errors import ArtifactError, PrivitError, RequestError, WorkError
-from privit.plan import Plan
-from privit.spec import Granularity, Spec, vit_spec
+from privit.plan import Plan, uniform_plan
+from privit.spec import Granularity, Spec, vit_spec, with_tokens
 from privit.train.baselines import random_plan
 from privit.train.export import artifact_logits, export_artifact, student_from_artifact
 from privit.train.fixed_point.ranges import (
@@ -73,6 +73,23 @@ def test_an_artifact_computes_the_students_logits_to_the_bit(
     assert artifact.plan.hash() == plan.hash()
     assert artifact.public.notes == {"seed": 0}
     assert any("quadratic" in name for name in artifact.weights or {})
+
+
+@pytest.mark.parametrize("norm", ["reused_norm", "linear_norm", "fixed_norm"])
+def test_an_artifact_with_replaced_norms_and_a_pool_computes_the_students_logits(
+    tmp_path: Path, norm: str
+) -> None:
+    spec = with_tokens(vit_spec(8, 2, 8, 3, 2, 3, channels=1), [17, 5, 5])
+    plan = uniform_plan(spec, granularity=Granularity(norm="class"), norm=norm)
+    student = make_student(spec, plan)
+    artifact = export(student, plan, tmp_path / "out")
+    assert artifact.spec == spec
+    assert artifact.weights is not None
+    assert {"blocks.1.pool.weight", f"blocks.1.norm.{norm}.{'a' if norm == 'linear_norm' else 's'}"} <= set(
+        artifact.weights
+    )
+    images = torch.from_numpy(make_images())
+    assert torch.equal(student_from_artifact(artifact)(images), student.eval()(images))
 
 
 def test_the_clients_folder_holds_no_weights(tmp_path: Path) -> None:

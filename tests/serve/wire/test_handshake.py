@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from serving import make_artifact
 
-from privit.artifact import load_artifact
+from privit.artifact import FORMAT_VERSION, load_artifact
 from privit.errors import HandshakeError
 from privit.plan import uniform_plan
 from privit.serve.engine.protocols import protocol
@@ -70,3 +70,15 @@ def test_another_plan_or_runtime_configuration_changes_the_description(tmp_path:
     config.fxp_fraction_bits = 17
     changed = describe(artifact, "cheetah", "p", config.SerializeToString(), "")
     assert first_difference(first, changed) == "runtime configuration"
+
+
+@pytest.mark.parametrize(("server", "client"), [("2", "1"), ("1", "2")])
+def test_an_old_client_and_a_new_server_are_told_by_the_format(server: str, client: str) -> None:
+    with pytest.raises(HandshakeError, match=f"the server runs format {server}, but out/client") as caught:
+        check(HASHES | {"format": server}, HASHES | {"format": client, "plan": "0" * 64}, "out/client")
+    assert caught.value.hint == "upgrade the older privit of the two"
+
+
+def test_what_is_described_is_the_format_that_this_version_writes(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    assert describe(artifact, "cheetah", "p", b"", "")["format"] == str(FORMAT_VERSION) == "2"

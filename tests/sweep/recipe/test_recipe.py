@@ -171,6 +171,53 @@ def test_an_impossible_budget_is_a_problem(tmp_path: Path, budgets: str, words: 
         read_recipe(write_recipe(tmp_path, text))
 
 
+NORMS = '''
+[methods.norms]
+base = "BASE"
+search = { kinds = ["gelu", "softmax", "norm"]TOKENS }
+
+[[experiments]]
+name = "a"
+methods = ["norms"]
+budgets = [{ gelu = 0, softmax = 0, norm = NORM }]
+'''
+
+
+def with_norms(base: str = "fitted", tokens: str = "", norm: str = "3") -> str:
+    return NORMS.replace("BASE", base).replace("TOKENS", tokens).replace("NORM", norm)
+
+
+def test_a_method_may_replace_norms_and_pool_tokens(tmp_path: Path) -> None:
+    grid = Grid(read_recipe(write_recipe(tmp_path, with_norms(tokens=", tokens = [5, 3]"))))
+    (wanted,) = [task.settings["config"] for task in grid.tasks.values() if task.stage == "search"]
+    assert wanted["budgets"][0]["sites"] == {"gelu": 0, "softmax": 0, "norm": 3}
+    assert (wanted["kinds"], wanted["tokens"]) == (["gelu", "softmax", "norm"], [5, 3])
+
+
+def test_stages_of_recipes_without_norms_are_called_as_before_there_were_any(tmp_path: Path) -> None:
+    grid = Grid(read_recipe(write_recipe(tmp_path)))
+    (wanted,) = [task.settings["config"] for task in grid.tasks.values() if task.stage == "search"]
+    assert "norm" not in json.dumps(wanted)
+    assert "tokens" not in wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (with_norms(norm="6"), "budget is 6, but the model has 5 norm sites"),
+        (with_norms(tokens=", tokens = [5, 6]"), "tokens: block 1 is to have 6 tokens, but only 5 reach it"),
+        (with_norms(tokens=", tokens = [5]"), "1 token counts given, but the model has 2 blocks"),
+        (with_norms("uniform"), "only searches replace LayerNorms"),
+        (with_norms("uniform", ", tokens = [5, 3]"), "its models have the teacher's tokens"),
+        (with_norms().replace('methods = ["norms"]', 'methods = ["fitted"]'), "no method here replaces LayerNorms"),
+        (with_norms().replace(", norm = 3", ""), "says nothing about norm"),
+    ],
+)
+def test_norms_and_tokens_that_cannot_be_are_a_problem(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(words)):
+        read_recipe(write_recipe(tmp_path, text))
+
+
 def test_budgets_are_checked_against_each_methods_own_sites(tmp_path: Path) -> None:
     text = '[[experiments]]\nname = "a"\nmethods = ["privit-g", "mpcvit"]\n'
     text += "budgets = [{ gelu = 3, softmax = 6 }]\n"

@@ -7,51 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small_student import PLAIN, SPEC, error, images, logits, student
 from torch.nn import functional
 
 from privit.operators import TABLE
-from privit.plan import plan_from_counts, uniform_plan
-from privit.spec import Granularity, Spec, vit_spec
+from privit.plan import plan_from_counts
+from privit.spec import Granularity
 from privit.train.fitting.fit import FitConfig, fit
 from privit.train.fitting.moments import POWERS, Sums, attention_sums, bounded_quadratic, power_sums
-from privit.train.hosts.fresh import random_weights
 from privit.train.student.vit import Student, ignore
 
-SPEC = vit_spec(image_size=16, patch_size=4, width=24, depth=3, heads=3, classes=5, mlp_width=40)
-PLAIN = FitConfig(weighting="uniform", refit=False, ridge=0.0)
 FITTED = [entry for entry in TABLE if entry.parameters]
-
-
-def images(count: int = 48, spec: Spec = SPEC) -> np.ndarray:
-    """Smooth pictures, so that tokens differ."""
-    noise = np.random.default_rng(0).normal(size=(count, spec.channels, 4, 4))
-    return np.kron(noise, np.ones((spec.image_size // 4, spec.image_size // 4))).astype(np.float32)
-
-
-def student(
-    spec: Spec = SPEC,
-    gelu: str = "gelu",
-    softmax: str = "softmax",
-    norm: str = "layer_norm",
-    granularity: Granularity | None = None,
-) -> Student:
-    """A frozen student with weights large enough for its nonlinearities to matter."""
-    made = Student(spec, granularity)
-    made.set_plan(uniform_plan(spec, gelu, softmax, granularity, norm))
-    louder = {"qkv.weight": 30, "up.weight": 30, "out.weight": 5, "down.weight": 5}
-    weights = random_weights(spec, seed=1)
-    made.load_weights({name: w * louder.get(name.partition(".")[2][2:], 1) for name, w in weights.items()})
-    return made
-
-
-def logits(model: Student, pixels: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return model(torch.from_numpy(pixels)).numpy()
-
-
-def error(model: Student, pixels: np.ndarray) -> float:
-    """Distance of a model's logits from the untouched one's."""
-    return float(np.square(logits(model, pixels) - logits(student(), pixels)).mean())
 
 
 def test_every_operator_with_parameters_can_be_fitted() -> None:

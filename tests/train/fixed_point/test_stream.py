@@ -11,9 +11,9 @@ import torch
 
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
-from privit.plan import Plan
+from privit.plan import Plan, plan_from_ids, uniform_plan
 from privit.serve.measure.bench import bench
-from privit.spec import Granularity, Spec, vit_spec
+from privit.spec import Granularity, Spec, vit_spec, with_tokens
 from privit.train.baselines import random_plan
 from privit.train.export import artifact_logits, export_artifact
 from privit.train.fixed_point.ranges import RESERVE, check_ranges, limit_of, measure_ranges, nearest_limit
@@ -54,6 +54,34 @@ def test_a_scaled_stream_gives_the_same_logits(pooling: str, granularity: Granul
         assert found == pytest.approx(
             scale**2 * measure_ranges(student, make_images())["blocks.2.norm1.variance_high"], rel=1e-5
         )
+
+
+@pytest.mark.parametrize("norm", ["reused_norm", "linear_norm", "fixed_norm"])
+@pytest.mark.parametrize("granularity", [Granularity(), Granularity(norm="class")], ids=["layer", "class"])
+def test_a_scaled_stream_gives_the_same_logits_whatever_stands_at_the_norms(
+    norm: str, granularity: Granularity
+) -> None:
+    spec = with_tokens(vit_spec(8, 2, 16, 3, 2, 3, channels=1), [17, 17, 5])
+    student = make_student(spec, uniform_plan(spec, granularity=granularity, norm=norm))
+    for scale in (0.5, 64.0):
+        np.testing.assert_allclose(logits(scaled_stream(student, scale)), logits(student), rtol=1e-4)
+
+
+def test_a_model_without_any_variance_is_not_scaled() -> None:
+    student = make_student(SPEC, uniform_plan(SPEC, norm="fixed_norm"))
+    ranges = measure_ranges(student, make_images())
+    assert not any("variance_" in name for name in ranges)
+    assert fitting_scale(ranges, SPEC) == 1
+    check_ranges(ranges, SPEC)
+
+
+def test_only_norms_that_compute_a_variance_have_a_range() -> None:
+    layers = {kind: list(ids) for kind, ids in uniform_plan(SPEC, norm="reused_norm").layers.items()}
+    layers["norm"][1] = np.array([34, 35])
+    student = make_student(SPEC, plan_from_ids(Granularity(), layers))
+    ranges = measure_ranges(student, make_images())
+    found = {name.removesuffix(".variance_high") for name in ranges if name.endswith(".variance_high")}
+    assert found == {"blocks.0.norm1", "blocks.1.norm1"}
 
 
 def test_the_scale_is_the_largest_power_of_two_that_fits() -> None:

@@ -1,4 +1,4 @@
-"""What each layer kept: bars per layer, a panel per kind."""
+"""What each layer kept: bars per layer, a panel per kind, and one of tokens where these differ."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {"gelu": "GELU", "softmax": "softmax"}
+TITLES = {"norm": "exact LayerNorms (the last layer's with the final one)", "tokens": "tokens"}
 PANEL_HEIGHT = 2.4
 
 
@@ -31,7 +32,7 @@ def draw_layers(
             grouped_bars(axes, found, look)
             depth = max(len(counts) for counts in found.values())
             axes.set_xticks(range(depth), [str(layer + 1) for layer in range(depth)])
-            axes.set_title(f"{NAMES.get(kind, kind)} {units.get(kind, 'site')}s kept")
+            axes.set_title(TITLES.get(kind, f"{NAMES.get(kind, kind)} {units.get(kind, 'site')}s kept"))
             axes.set_ylabel("per layer")
             short_ticks(axes.yaxis)
         panels[-1].set_xlabel("layer")

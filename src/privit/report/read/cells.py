@@ -117,7 +117,8 @@ class Cell:
     `parts` are ReLUOps by what causes them, `layer_rounds` are named as the engine's segments are, and
     `kind_rounds` are those of attention (softmax) and MLP (gelu) layer by layer. `student` is what the model
     is called, `unservable` why it could not be exported; `predicted` are costs by protocol, `benched`
-    what was measured by PROTOCOL or PROTOCOL/NETWORK, `answers` what it said when it was asked.
+    what was measured by PROTOCOL or PROTOCOL/NETWORK, `answers` what it said when it was asked; `tokens` are
+    those of each layer.
     """
 
     experiment: str
@@ -150,10 +151,21 @@ class Cell:
     predicted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     benched: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
+    tokens: Sequence[int] = ()
 
     def total(self, kind: str) -> int:
         """How many exact sites of a kind are left."""
         return sum(self.kept.get(kind, ()))
+
+    @property
+    def replaces_norms(self) -> bool:
+        """Whether some LayerNorm is not exact."""
+        return self.total("norm") < self.sites.get("norm", 0)
+
+    @property
+    def pools(self) -> bool:
+        """Whether some layer has fewer tokens than the first."""
+        return len(set(self.tokens)) > 1
 
     @property
     def ours(self) -> bool:

@@ -116,6 +116,7 @@ def _cell(data: Mapping[str, Any], protocol: str) -> Cell:
         predicted={p: _priced(cost, p) for p in cost.get("spu") or {}},
         benched=data.get("measured") or {},
         answers=tuple(_answers(data)),
+        tokens=tuple(data.get("tokens") or ()),
     )
 
 

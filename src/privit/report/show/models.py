@@ -136,8 +136,9 @@ def show_measured(measured: Sequence[Measured], name: str = "predicted") -> Iter
 
 def _has_choice(point: Point) -> bool:
     """Whether a model keeps some sites but not all: only then it says something which."""
-    kept = sum(point.first.total(kind) for kind in KINDS)
-    return 0 < kept < sum(point.first.sites.values())
+    cell = point.first
+    kept, sites = (sum(map(count, KINDS)) for count in (cell.total, lambda kind: cell.sites.get(kind, 0)))
+    return 0 < kept < sites or cell.replaces_norms or cell.pools
 
 
 def _by_granularity(found: Sequence[Point]) -> dict[str, list[Point]]:
@@ -151,6 +152,7 @@ def _by_granularity(found: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def _layers(view: View, found: Sequence[Point], name: str, budget: str) -> Picture:
+    kinds = (*KINDS, *(["norm"] if any(p.first.replaces_norms for p in found) else []))
     kept = {
         kind: {
             point.first.label: [
@@ -158,15 +160,18 @@ def _layers(view: View, found: Sequence[Point], name: str, budget: str) -> Pictu
             ]
             for point in found
         }
-        for kind in KINDS
+        for kind in kinds
         if all(kind in point.first.kept for point in found)
     }
+    if any(point.first.pools for point in found):
+        kept["tokens"] = {point.first.label: list(map(float, point.first.tokens)) for point in found}
     alt = f"Sites kept per layer at {budget}. " + "; ".join(
         f"{label} {kind}: {' '.join(f'{n:.3g}' for n in counts)}"
         for kind, methods in kept.items()
         for label, counts in methods.items()
     )
     caption = f"Exact sites that each layer keeps at {budget}, mean over seeds."
+    caption += " Tokens are those of each layer." if "tokens" in kept else ""
     return Picture(name, alt, caption, draw_layers(kept, found[0].first.granularity, by_method(view.points)))
 
 

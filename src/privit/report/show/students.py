@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from privit.report.figures.students import draw_students
@@ -15,6 +16,7 @@ PICTURED = ("sent_bytes", "rounds")
 NETWORKED = ("sent_bytes", "rounds", "seconds_lan", "seconds_wan")
 COUNTED = ("sent_bytes", "rounds", "seconds")
 CANNOT = "cannot be served"
+KINDS = ("gelu", "softmax")
 
 
 def show_students(view: View) -> Iterator[Item]:
@@ -42,12 +44,16 @@ def _picture(view: View) -> Iterator[Item]:
 
 
 def _table(view: View) -> Table:
+    norms = any(cell.replaces_norms for cell in view.cells)
+    pools = any(cell.pools for cell in view.cells)
     asked = list(dict.fromkeys((a.protocol, a.between) for c in view.cells for a in c.answers))
     axes = [axis for axis in ("relu_ops", *NETWORKED) if any(axis in cell.costs for cell in view.cells)]
     columns = (
         Column("student"),
         Column("what it is"),
         Column("exact GELU + softmax sites"),
+        *([Column("exact LayerNorms")] if norms else []),
+        *([Column("tokens")] if pools else []),
         Column("validation", "percent"),
         Column("accuracy", "percent"),
         *(Column(f"as in the clear: {_where(*key)}") for key in asked),
@@ -57,7 +63,9 @@ def _table(view: View) -> Table:
         (
             p.first.student,
             p.first.student_label,
-            _kept(p),
+            _kept(p, KINDS),
+            *([_kept(p, ("norm",))] if norms else []),
+            *([_tokens(p.first.tokens)] if pools else []),
             p.value(lambda cell: cell.validation_accuracy),
             p.accuracy,
             *(_agreement(p, *key) for key in asked),
@@ -77,9 +85,14 @@ def _where(protocol: str, between: bool) -> str:
     return f"{protocol}, between processes" if between else f"{protocol}, simulated"
 
 
-def _kept(point: Point) -> str:
-    kinds = point.first.sites
-    return " + ".join(f"{point.kept(kind).mean:,.0f}/{kinds[kind]:,}" for kind in kinds)
+def _kept(point: Point, kinds: Sequence[str]) -> str:
+    sites = point.first.sites
+    return " + ".join(f"{point.kept(k).mean:,.0f}/{sites[k]:,}" for k in kinds if k in sites)
+
+
+def _tokens(counts: Sequence[int]) -> str:
+    """50 x 6, 17 x 6: how many tokens, in how many layers."""
+    return ", ".join(f"{count} x {len(list(same))}" for count, same in groupby(counts))
 
 
 def _answers(point: Point, protocol: str, between: bool) -> list[Answer]:

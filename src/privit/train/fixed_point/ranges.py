@@ -219,7 +219,8 @@ def _sums_before_norm(spec: Spec) -> bool:
 def _summary(ranges: dict[str, float]) -> dict[str, float]:
     def over(places: set[str], under: str = "") -> float:
         found = [v for k, v in ranges.items() if k.rpartition(".")[2] in places and k.startswith(under)]
-        return float(np.max(found))
+        # No LayerNorm of a block may compute a variance.
+        return float(np.max(found, initial=0.0))
 
     return {
         "activation": over(_ACTIVATIONS),

@@ -1,6 +1,7 @@
 """A residual stream that the engine can hold: the same model with smaller values between its blocks.
 
-Everything that reads the stream is a LayerNorm, and a LayerNorm does not see the scale of what it reads. So
+Everything that reads the stream is a LayerNorm, and a LayerNorm does not see the scale of what it reads; a
+reused one takes over what an earlier one divided by, and the numbers of fixed and linear ones follow. So
 whatever writes to the stream may be divided by a number, epsilon by its square, and the logits stay as they
 are; with a power of two even to the last bit, but for what is too small for a float. Training with
 stand-ins that grow (the identity, a squared attention) makes such streams.
@@ -28,9 +29,12 @@ _SCALES = (("fixed_norm", "s", -1), ("linear_norm", "a", -1), ("linear_norm", "b
 def fitting_scale(ranges: Mapping[str, float], spec: Spec) -> float:
     """The power of two by which the stream is multiplied so that every LayerNorm's variance fits.
 
-    It is 1 where all fit already, and where no scale would do: tokens differ too much.
+    It is 1 where all fit already, where no LayerNorm computes a variance, and where no scale would do: tokens
+    differ too much.
     """
     highs = {name: high for name, high in ranges.items() if name.endswith(".variance_high")}
+    if not highs:
+        return 1.0
     least = min(ranges[name.removesuffix("high") + "low"] for name in highs)
     scale = 1.0
     while least * scale**2 >= LEAST_VARIANCE:
