@@ -53,9 +53,13 @@ def candidates(spec: Spec) -> Iterator[tuple[int, ...]]:
     now, first = tuple(spec.tokens_in(i) for i in range(spec.depth)), int(spec.class_token)
     yield now
     for block in range(1, spec.depth):
-        patches = spec.patches_before(block)
-        for side in range(math.isqrt(patches - 1), 0, -1):
+        for side in range(_largest_side(spec, block), 0, -1):
             yield tuple(min(count, side**2 + first) if i >= block else count for i, count in enumerate(now))
+
+
+def _largest_side(spec: Spec, block: int) -> int:
+    """Of the square grids with fewer patches than the block has; 0 if there is none."""
+    return math.isqrt(spec.tokens_in(block) - int(spec.class_token) - 1)
 
 
 def choose_tokens(
@@ -76,7 +80,7 @@ def choose_tokens(
     logits = _logits(teacher.student(), pixels)
     found: list[tuple[Tried, Model, Plan]] = []
     refused: list[BudgetError] = []
-    for tokens in dict.fromkeys(candidates(teacher.subject.spec)):
+    for tokens in candidates(teacher.subject.spec):
         model = teacher.with_tokens(tokens)
         ladder = _ladder(model, teacher, granularity, options, losses, price, ranges)
         try:
@@ -159,11 +163,11 @@ def _logits(student: Student, pixels: np.ndarray, batch: int = 64) -> torch.Tens
 def smallest_floor(spec: Spec, floor: Callable[[Spec], None]) -> None:
     """Raises what `floor` says of a budget if it refuses every candidate; the nearest one's words."""
     refused: list[BudgetError] = []
-    for tokens in dict.fromkeys(candidates(spec)):
+    for tokens in candidates(spec):
         try:
             floor(with_tokens(spec, tokens))
             return
         except BudgetError as error:
             refused.append(error)
     # One patch from the second block on is the cheapest of all: the last candidate of that block.
-    raise refused[min(math.isqrt(max(spec.patches - 1, 0)), len(refused) - 1)]
+    raise refused[_largest_side(spec, 1) if spec.depth > 1 else 0]
