@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,12 @@ def test_another_plan_or_runtime_configuration_changes_the_description(tmp_path:
     config.fxp_fraction_bits = 17
     changed = describe(artifact, "cheetah", "p", config.SerializeToString(), "")
     assert first_difference(first, changed) == "runtime configuration"
+
+
+def test_a_guard_on_one_side_alone_is_refused_by_name(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    guarded = replace(artifact, public=replace(artifact.public, guard=True))
+    first, other = (describe(one, "cheetah", "p", b"", "") for one in (artifact, guarded))
+    assert first_difference(first, other) == "guard"
+    with pytest.raises(HandshakeError, match="the server runs guard off, but out/client describes guard on"):
+        check(first, other, "out/client")
