@@ -108,9 +108,12 @@ class Public:
             "class_names": list(self.class_names),
             "ranges": self.ranges,
             "notes": self.notes,
-            "guard": self.guard,
-            "logit_error": self.logit_error,
-        }
+        } | self._later_fields()
+
+    def _later_fields(self) -> dict[str, Any]:
+        """What was added to a format: left out where it says nothing, so that older files keep their hash."""
+        found = {"guard": self.guard or None, "logit_error": self.logit_error}
+        return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Public:

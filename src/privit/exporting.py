@@ -58,7 +58,8 @@ def in_words(tried: Tried) -> dict[str, Any]:
         if names:
             said[f"tight for {kind} images"] = f"{', '.join(names)}: such images leave the range"
     if tried.dropped:
-        said["runs the engine's own function"] = f"{', '.join(tried.dropped)}: the short form broke"
+        why = "too few images, or odd ones break the short form"
+        said["runs the engine's own function"] = f"{', '.join(tried.dropped)}: {why}"
     if tried.outside:
         said["good images outside"] = f"{tried.outside}: export with more images"
     if tried.unproven:

@@ -44,6 +44,7 @@ def test_an_artifact_of_format_1_is_read_as_it_was_written(tiny_public: Public, 
     assert loaded.public == tiny_public
     assert loaded.plan.hash() == tiny_plan.hash() == PLAN_HASH
     assert public_hash(loaded.public, loaded.plan) == PUBLIC_HASH
+    assert (loaded.public.guard, loaded.public.logit_error) == (False, None)
     assert loaded.weights is not None
     assert float(loaded.weights["head.weight"][0, 0]) == pytest.approx(HEAD_WEIGHT, abs=1e-9)
     assert load_artifact(GOLDEN / "client").weights is None
@@ -59,6 +60,12 @@ def test_an_artifact_of_format_2_is_read_as_it_was_written() -> None:
     assert [ids.tolist() for ids in loaded.plan.layers["norm"]] == [[32, 32], [32, 34], [35, 33, 32]]
     assert loaded.weights is not None
     assert float(loaded.weights["blocks.1.pool.weight"][0, 0]) == pytest.approx(-0.11651201, abs=1e-7)
+
+
+def test_a_guard_and_the_error_of_a_logit_survive_a_round_trip(tiny_public: Public) -> None:
+    public = replace(tiny_public, guard=True, logit_error=0.25)
+    assert Public.from_json(public.to_json()) == public
+    assert "nan" in " ".join(replace(public, logit_error=float("nan")).problems())
 
 
 def test_the_clients_folder_holds_no_weights(saved: Path) -> None:

@@ -47,7 +47,7 @@ def student_of(artifact: Artifact) -> Student:
 
 def test_an_export_gets_a_guard_and_an_error(exported: Path) -> None:
     artifact = load_artifact(exported)
-    finished, tried = finish_export(exported, IMAGES, student_of(artifact))
+    finished, tried = finish_export(exported, IMAGES, student_of(artifact), enough=len(IMAGES))
     assert finished.public.guard
     assert load_artifact(exported / "client").public == finished.public
     assert 0 < tried.logit_error == finished.public.logit_error < 0.5
@@ -59,12 +59,21 @@ def test_an_export_gets_a_guard_and_an_error(exported: Path) -> None:
 
 def test_without_a_guard_a_short_form_that_odd_images_break_is_dropped(exported: Path) -> None:
     artifact = load_artifact(exported)
-    finished, tried = finish_export(exported, IMAGES, student_of(artifact), guard=False)
+    finished, tried = finish_export(exported, IMAGES, student_of(artifact), guard=False, enough=len(IMAGES))
     odd = np.concatenate(list(odd_images(artifact.public.preprocessing, IMAGES).values()))
     assert not finished.public.guard
     assert tried.dropped
     assert left_ranges(artifact, odd)
     assert left_ranges(finished, odd) == ()
+
+
+def test_too_few_images_give_a_program_of_generic_functions(exported: Path) -> None:
+    artifact = load_artifact(exported)
+    finished, tried = finish_export(exported, IMAGES, student_of(artifact))
+    graph = Graph.of(finished.public, PLAN)
+    assert tried.dropped
+    assert graph.root("norm") is None
+    assert graph.scores(0) is None
 
 
 def test_dropping_a_range_leaves_the_others() -> None:

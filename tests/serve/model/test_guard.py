@@ -13,7 +13,7 @@ from privit.artifact import Public
 from privit.plan import uniform_plan
 from privit.program.graph import Graph
 from privit.program.guard import all_watches
-from privit.serve.compile.compile import client_values, compile_program, server_values
+from privit.serve.compile.compile import Program, client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.reference import Reference
 from privit.serve.measure.bench import measure
@@ -34,8 +34,13 @@ WATCHES = all_watches(Graph.of(PUBLIC, PLAN))
 
 
 @pytest.fixture(scope="module")
-def reference() -> Reference:
-    return Reference(compile_program(PUBLIC, PLAN), VALUES)
+def program() -> Program:
+    return compile_program(PUBLIC, PLAN)
+
+
+@pytest.fixture(scope="module")
+def reference(program: Program) -> Reference:
+    return Reference(program, VALUES)
 
 
 @pytest.mark.parametrize("end", ["low", "high"])
@@ -84,8 +89,9 @@ def test_what_wraps_is_flagged_and_what_is_in_range_is_right(reference: Referenc
 
 
 @pytest.mark.parametrize("name", ["semi2k-benchmark", "aby3", "cheetah"])
-def test_the_reference_arithmetic_equals_every_protocol(reference: Reference, name: str) -> None:
-    program = compile_program(PUBLIC, PLAN)
+def test_the_reference_arithmetic_equals_every_protocol(
+    program: Program, reference: Reference, name: str
+) -> None:
     for factor in (1.0, 30.0):
         given = client_values(PUBLIC, (image_of(SPEC) * factor).astype(np.float32))
         found, expected = simulate(program, protocol(name), VALUES, given).logits, reference.run(given)

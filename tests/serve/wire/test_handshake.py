@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,12 @@ def test_an_old_client_and_a_new_server_are_told_by_the_format(server: str, clie
 def test_what_is_described_is_the_format_that_this_version_writes(tmp_path: Path) -> None:
     artifact = make_artifact(tmp_path)
     assert describe(artifact, "cheetah", "p", b"", "")["format"] == str(FORMAT_VERSION) == "2"
+
+
+def test_a_guard_on_one_side_alone_is_refused_by_name(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    guarded = replace(artifact, public=replace(artifact.public, guard=True))
+    first, other = (describe(one, "cheetah", "p", b"", "") for one in (artifact, guarded))
+    assert first_difference(first, other) == "guard"
+    with pytest.raises(HandshakeError, match="the server runs guard off, but out/client describes guard on"):
+        check(first, other, "out/client")

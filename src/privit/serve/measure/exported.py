@@ -36,6 +36,7 @@ from privit.serve.compile.compile import PATCHES, client_values, compile_program
 from privit.serve.engine.reference import Reference
 from privit.serve.measure.odd import odd_images
 from privit.serve.model.forward import forward
+from privit.spec import Spec
 
 Student = Callable[[np.ndarray], np.ndarray]
 """Preprocessed images (n, C, S, S) to the logits (n, classes) of the model that was trained."""
@@ -43,6 +44,9 @@ Progress = Callable[[str], None]
 
 MARGINS = (64.0, 32.0, 16.0, 8.0, 4.0, 2.0)
 """By how much the bound of a sum of squares exceeds what images showed: the widest proven one is taken."""
+ENOUGH_IMAGES = 200
+"""Fewer tell too little about the next one: then the engine's own functions run, which take any range."""
+WATCHED_IMAGES = 500
 ERROR_IMAGES = 100
 ERROR_MARGIN = 2.0
 """How much larger than on any image tried the error of a logit is taken to be."""
@@ -58,7 +62,8 @@ class Tried:
 
     left: for each kind of odd image, the ranges that such images leave.
     unproven: places of which the certificate cannot show that they never wrap unseen.
-    dropped: ranges that are not used because odd images leave them and no guard would see it.
+    dropped: ranges that are not used, because odd images leave them and no guard would see it, or because
+        they come from too few images.
     """
 
     images: int
@@ -76,6 +81,7 @@ def finish_export(
     student: Student,
     guard: bool = True,
     progress: Progress | None = None,
+    enough: int = ENOUGH_IMAGES,
 ) -> tuple[Artifact, Tried]:
     """The artifact in `folder` with its guard and its error; unguarded, short forms that break are dropped.
 
@@ -89,13 +95,13 @@ def finish_export(
     odd = odd_images(artifact.public.preprocessing, images)
     left = {kind: left_ranges(artifact, found) for kind, found in odd.items()}
     every = tuple(dict.fromkeys(name for names in left.values() for name in names))
-    public = replace(artifact.public, guard=guard)
+    dropped = places(artifact.spec) if len(images) < enough else () if guard else every
+    public = without(replace(artifact.public, guard=guard), dropped)
     unproven: tuple[str, ...] = ()
     if guard:
-        public, certificate = with_bounds(public, artifact.plan, artifact.weights, images)
+        some = images[_spread(len(images), WATCHED_IMAGES)]
+        public, certificate = with_bounds(public, artifact.plan, artifact.weights, some)
         unproven = tuple(str(reach) for reach in certificate.open_places)
-    dropped = () if guard else every
-    public = without(public, dropped)
     tell("trying the program in the engine's arithmetic")
     error, outside, unseen = _try_out(replace(artifact, public=public), images, odd, student)
     if unseen and every and not dropped:
@@ -161,9 +167,8 @@ def left_ranges(artifact: Artifact, images: np.ndarray) -> tuple[str, ...]:
     for part in found:
         for name, value in part.items():
             recorder(name, value)
-    norms = [f"blocks.{i}.norm{j}" for i in range(spec.depth) for j in (1, 2)] + ["norm"]
     left = []
-    for norm in norms:
+    for norm in (place for place in places(spec) if not place.endswith(".softmax")):
         known, (low, high) = variance_range(public.ranges, norm), variance_keys(norm)
         if known and not (known.low <= recorder.ranges[low] and recorder.ranges[high] <= known.high):
             left.append(norm)
@@ -175,6 +180,17 @@ def left_ranges(artifact: Artifact, images: np.ndarray) -> tuple[str, ...]:
         if -drop < scores.low or peak > scores.high or mean_exp > scores.mean_exp:
             left.append(f"blocks.{layer}.softmax")
     return tuple(left)
+
+
+def places(spec: Spec) -> tuple[str, ...]:
+    """Every LayerNorm and softmax layer, whose public ranges allow short forms."""
+    found = [f"blocks.{i}.{name}" for i in range(spec.depth) for name in ("norm1", "softmax", "norm2")]
+    return (*found, "norm")
+
+
+def _spread(count: int, wanted: int) -> np.ndarray:
+    """At most `wanted` numbers below `count`, evenly spread."""
+    return np.linspace(0, count - 1, min(count, wanted)).astype(int)
 
 
 def without(public: Public, places: tuple[str, ...]) -> Public:
@@ -220,7 +236,7 @@ def _try_out(
     assert artifact.weights is not None
     program = compile_program(artifact.public, artifact.plan)
     reference = Reference(program, server_values(artifact.public, artifact.plan, artifact.weights))
-    chosen = images[np.linspace(0, len(images) - 1, min(len(images), ERROR_IMAGES)).astype(int)]
+    chosen = images[_spread(len(images), ERROR_IMAGES)]
     strange = np.concatenate(list(odd.values()))
     errors, flags = [], []
     for given in (chosen, strange):
