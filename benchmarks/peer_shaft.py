@@ -5,8 +5,8 @@
 Two processes of one thread each on this machine, weights and images secret, correlated randomness by a
 trusted first party: to be compared with semi2k-benchmark only. Prints what a party sent, its rounds, the
 seconds, and on how many random images the class is that of the plaintext model. The figures in docs/engine.md
-were made with commit 3ceb0ee, torch 2.0.1, transformers 4.45.0 and onnx 1.16.2 on a CPU, by the maintainers
-of the issue; this file follows SHAFT's own example and was not run here, where SHAFT is not installed.
+were made with commit 3ceb0ee, torch 2.0.1, transformers 4.45.0 and onnx 1.16.2 on a CPU, and given to us;
+this file follows SHAFT's own example and was not run here, where SHAFT is not installed.
 """
 
 from __future__ import annotations
