@@ -21,6 +21,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 SLOW = (
+    "cli/asking",
     "cli/test_budgeting.py",
     "cli/test_ranges.py",
     "cli/test_verbs.py",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,6 +89,7 @@ class Tunnel:
         self.goodbye = False
         """Whether the other side has said that it leaves."""
         self._broken = asyncio.Event()
+        self.on_sent: Callable[[bytes], None] | None = None  # told every byte that goes out
         self.called = asyncio.Event()  # the other party's engine has wanted to reach ours
 
     def start(self) -> None:
@@ -201,6 +202,8 @@ class Tunnel:
 
     async def _write(self, data: bytes) -> None:
         self._sent_wire += len(data)
+        if self.on_sent is not None:
+            self.on_sent(data)
         self._writer.write(data)
         try:
             await self._writer.drain()
