@@ -32,6 +32,8 @@ _EXTRAS = {
     "datasets": "data",
     "sklearn": "data",
     "matplotlib": "report",
+    "starlette": "page",
+    "uvicorn": "page",
 }
 
 

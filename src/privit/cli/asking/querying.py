@@ -1,8 +1,9 @@
-"""Verbs of those who ask: query."""
+"""Verbs of those who ask: query, page."""
 
 from __future__ import annotations
 
 import os
+import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from privit.cli.asking.waiting import Waiting
-from privit.cli.output import megabytes, percent, show_csv, show_json, show_rows
+from privit.cli.output import megabytes, note, percent, show_csv, show_json, show_rows
 from privit.errors import PrivitError, RequestError
 
 
@@ -78,6 +79,38 @@ def query(
     _show(result, predictions, names, csv, json)
 
 
+def page(
+    model: Positional[Path],
+    server: str,
+    port: int = 8600,
+    protocol: str = "cheetah",
+    certs: Path | None = None,
+    helper: str | None = None,
+    examples: Path | None = None,
+    browser: bool = True,
+) -> None:
+    """Ask from a web page on this machine: drop a picture, see the answer and what the server saw.
+
+    Args:
+        model: The artifact's client folder.
+        server: HOST:PORT of the server.
+        port: The page's own port, on this machine alone; 0 takes any that is free.
+        protocol: cheetah or aby3, as the server runs.
+        certs: Folder made by `privit certs`, for mutual TLS.
+        helper: HOST:PORT of the neutral third party, for aby3.
+        examples: A folder of images that the page offers.
+        browser: Open the page in the browser.
+    """
+    from privit.page.run import run_page
+
+    def ready(address: str) -> None:
+        note(f"the page is at {address}\nCtrl-C ends it")
+        if browser and any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+            webbrowser.open(address)
+
+    run_page(model, server, protocol, certs, helper, port, examples, on_ready=ready)
+
+
 def images_below(folder: Path | None) -> list[Path]:
     """Every image file in a folder and below it, in the order of their names."""
     from privit.data.sources import IMAGE_SUFFIXES
@@ -135,4 +168,4 @@ def _show(
     show_rows(f"protocol {result['protocol']}", columns, rows)
 
 
-VERBS: dict[str, Callable[..., None]] = {"query": query}
+VERBS: dict[str, Callable[..., None]] = {"query": query, "page": page}
