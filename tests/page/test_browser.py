@@ -79,7 +79,7 @@ def test_an_example_is_answered_with_both_panes_drawn(
     assert "semi-honest" in shown(browser, "facts")
     assert browser.value("byId('cost').innerText").count("MB") == 2
     assert browser.value("document.querySelectorAll('#chances tbody tr').length") == 5
-    assert browser.value("document.querySelector('.chance').clientWidth") > 60, "bars have room"
+    assert browser.value("document.querySelector('.chance').clientWidth") > 100, "bars have room"
     assert shown(browser, "guard") == "", "this program has no guard"
     assert fits(browser)
 
