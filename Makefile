@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test quick install lint verify soak clean
+.PHONY: demo test quick install lint verify soak wheel clean
 
 install: $(STAMP)
 
@@ -35,5 +35,9 @@ verify: install
 soak: install
 	$(BIN)/python -m benchmarks.soak --out soak.json
 
+# Builds the wheel, installs it into empty environments and asks a private question from there.
+wheel: install
+	$(BIN)/python -m benchmarks.wheel
+
 clean:
-	rm -rf $(VENV) build src/*.egg-info
+	rm -rf $(VENV) build dist src/*.egg-info

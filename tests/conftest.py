@@ -23,9 +23,11 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 SLOW = (
+    "cli/asking",
     "cli/test_budgeting.py",
     "cli/test_ranges.py",
     "cli/test_verbs.py",
+    "page",
     "program/test_adding_an_operator.py",
     "program/test_operations.py",
     "serve/compile",
@@ -44,10 +46,10 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With two workers one has all tests of serving: they share a server, and run two parties themselves."""
+    """With two workers one has all tests that serve: they share servers, and run two parties themselves."""
     tests = Path(__file__).parent
     for item in items:
-        if tests / "serve" in item.path.parents:
+        if any(tests / room in item.path.parents for room in ("serve", "page", "cli/asking")):
             item.add_marker(pytest.mark.xdist_group("serve"))
         if any(tests / name in (item.path, *item.path.parents) for name in SLOW):
             item.add_marker(pytest.mark.slow)

@@ -17,6 +17,7 @@ from pathlib import Path
 import tyro
 
 from privit.cli import building, costing, measuring, reporting, serving, sweeping
+from privit.cli.asking import querying
 from privit.cli.output import error_line
 from privit.cli.repeated import joined_flags
 from privit.errors import MissingExtra, PrivitError
@@ -31,12 +32,14 @@ _EXTRAS = {
     "datasets": "data",
     "sklearn": "data",
     "matplotlib": "report",
+    "starlette": "page",
+    "uvicorn": "page",
 }
 
 
 VERBS: dict[str, Callable[..., None]] = {
     name: function
-    for verbs in (building, serving, measuring, costing, sweeping, reporting)
+    for verbs in (building, serving, querying, measuring, costing, sweeping, reporting)
     for name, function in verbs.VERBS.items()
 }
 

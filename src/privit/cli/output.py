@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
+
+FILE_WIDTH = 4000
+"""Characters that a line may have where nobody looks at it in a terminal."""
 
 
 def show_json(result: Mapping[str, Any]) -> None:
@@ -24,17 +29,27 @@ def show_fields(title: str, fields: Mapping[str, Any]) -> None:
     table = Table(title=_title(title), title_justify="left", show_header=False, box=None, pad_edge=False)
     for name, value in fields.items():
         table.add_row(Text(name), Text(_text(value)))
-    Console(soft_wrap=True).print(table)
+    _console().print(table)
+
+
+def show_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Prints rows as CSV on stdout, names of columns first."""
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def show_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Prints a table on stdout."""
     table = Table(title=_title(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if i == 0 else "right")
+        # The first column names things: a name that is too long goes on in the next line and is never cut.
+        table.add_column(
+            Text(column), justify="left" if i == 0 else "right", overflow="fold" if i == 0 else "ellipsis"
+        )
     for row in rows:
         table.add_row(*(Text(_text(value)) for value in row))
-    Console(soft_wrap=True).print(table)
+    _console().print(table)
 
 
 def note(text: str) -> None:
@@ -73,6 +88,12 @@ def megabytes(count: float) -> str:
 def percent(share: float) -> str:
     """A share of 1 as per cent."""
     return f"{100 * share:.2f} %"
+
+
+def _console() -> Console:
+    # A pipe or a file has no width: a table there is as wide as what is in it.
+    wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(soft_wrap=True, width=FILE_WIDTH if wide else None)
 
 
 def _title(text: str) -> Text:

@@ -1,19 +1,13 @@
-"""Verbs of private inference: serve, query, helper, certs, health."""
+"""Verbs of those who serve: serve, helper, certs, health."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
-from privit.cli.output import megabytes, note, percent, show_fields, show_json, show_rows
-from privit.errors import OutsideRanges, RequestError
-
-INSIDE = {True: "yes", False: "NO", None: "not guarded"}
-"""How an answer's guard is shown."""
+from privit.cli.output import note, show_fields, show_json
 
 
 def serve(
@@ -56,77 +50,6 @@ def serve(
         helper=helper,
         on_ready=lambda chosen: note(f"ready on {host}:{chosen}, protocol {protocol}"),
     )
-
-
-def query(
-    images: Positional[tuple[Path, ...]],
-    model: Path,
-    server: str,
-    protocol: str = "cheetah",
-    certs: Path | None = None,
-    helper: str | None = None,
-    json: bool = False,
-) -> None:
-    """Classify images privately: the server never sees them.
-
-    Args:
-        images: Image files.
-        model: The artifact's client folder.
-        server: HOST:PORT of the server.
-        protocol: cheetah or aby3, as the server runs.
-        certs: Folder made by `privit certs`, for mutual TLS.
-        helper: HOST:PORT of the neutral third party, for aby3.
-        json: Print one JSON object.
-    """
-    from privit.data.images import open_image
-    from privit.serve.parties.client import connect
-
-    if not images:
-        raise RequestError("no image was given", "privit query cat.png --model out/client --server HOST:PORT")
-    # Every file is read before anything is sent, so that a bad one costs nothing.
-    opened = [open_image(path) for path in images]
-    predictions = []
-    with connect(model, server, protocol=protocol, certs=certs, helper=helper, tell=note) as client:
-        setup = client.setup
-        for path, image in zip(images, opened, strict=True):
-            note(f"{path}: computing privately ...")
-            predictions.append({"image": str(path), **_prediction(client.predict(image))})
-        result = {"protocol": protocol, "private": client.private, "measured_on": "processes"}
-    result |= {"setup_bytes": setup.sent_bytes, "setup_rounds": setup.rounds, "predictions": predictions}
-    if json:
-        show_json(result)
-    else:
-        _show_predictions(protocol, predictions)
-    outside = [p["image"] for p in predictions if p["inside"] is False]
-    if outside:
-        raise OutsideRanges(
-            f"do not rely on the answer for {', '.join(outside)}: values in the model left the ranges that "
-            "it was made for",
-            "ask with images like those that the model was made for; if these are, ask its owner to export "
-            "the model again with more images",
-        )
-
-
-def _show_predictions(protocol: str, predictions: list[dict[str, Any]]) -> None:
-    rows = [
-        (
-            p["image"],
-            p["class_name"],
-            percent(p["probability"]),
-            INSIDE[p["inside"]],
-            megabytes(p["sent_bytes"]),
-            f"{p['seconds']:.1f}",
-        )
-        for p in predictions
-    ]
-    columns = ("image", "class", "probability", "in range", "sent", "seconds")
-    show_rows(f"protocol {protocol}", columns, rows)
-
-
-def _prediction(prediction: Any) -> dict[str, Any]:
-    data = asdict(prediction)
-    data["probability"] = max(data["probabilities"])
-    return data
 
 
 def helper(
@@ -198,7 +121,6 @@ def health(server: Positional[str], certs: Path | None = None, json: bool = Fals
 
 VERBS: dict[str, Callable[..., None]] = {
     "serve": serve,
-    "query": query,
     "helper": helper,
     "certs": certs,
     "health": health,

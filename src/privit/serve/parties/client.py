@@ -29,10 +29,11 @@ from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import join_helper
 from privit.serve.parties.limits import engines_here
 from privit.serve.parties.server import check_protocol
+from privit.serve.parties.watching import Watcher, watching
 from privit.serve.wire import handshake
 from privit.serve.wire.addresses import parse_address, part_of, rotated, state_folder
 from privit.serve.wire.dial import dial
-from privit.serve.wire.frames import RemoteError
+from privit.serve.wire.frames import STARTING, RemoteError
 from privit.serve.wire.gate import refuse
 from privit.serve.wire.meter import Counts
 from privit.serve.wire.shaping import fine_loop
@@ -94,6 +95,7 @@ def connect(
     patience: Patience | None = None,
     state: Path | None = None,
     tell: Callable[[str], None] | None = None,
+    watcher: Watcher[Cost] | None = None,
 ) -> Client:
     """An open session with the server at HOST:PORT, for the artifact's client/ folder.
 
@@ -103,9 +105,11 @@ def connect(
         network: delay and bandwidth put on the connection, for measurements.
         state: folder of the engine's log file; the user's state directory unless given.
         tell: called with what the session waits for, where it has to wait.
+        watcher: told how much has been sent, and what, while the session works.
     """
     found = check_protocol(protocol, helper)
-    return Client(Path(model), server, found, certs, helper, network, patience or Patience(), state, tell)
+    patience = patience or Patience()
+    return Client(Path(model), server, found, certs, helper, network, patience, state, tell, watcher)
 
 
 def health(server: str, certs: Path | None = None, seconds: float = 10.0) -> dict[str, Any]:
@@ -127,6 +131,7 @@ class Client:
         patience: Patience,
         state: Path | None = None,
         tell: Callable[[str], None] | None = None,
+        watcher: Watcher[Cost] | None = None,
     ):
         self._model = part_of(model, "client")
         artifact = load_artifact(self._model)
@@ -135,6 +140,7 @@ class Client:
         self._server, self._protocol, self._certs, self._helper = server, protocol, certs, helper
         self._network, self._patience, self._tell = network, patience, tell or (lambda _: None)
         self._state = state or state_folder() / "client"
+        self._watcher: Watcher[Cost] = watcher or Watcher()
         self._tunnels: list[Tunnel] = []
         self._engine: EngineProcess | None = None
         self._queries = 0
@@ -234,6 +240,7 @@ class Client:
         tunnel = await dial(
             self._server, self._certs, "server", self._patience.connect_seconds, self._network
         )
+        tunnel.on_sent = self._watcher.sent
         self._tunnels.append(tunnel)
         # Attached first: the server's engine may reach for ours right after the welcome.
         await tunnel.attach(
@@ -249,8 +256,10 @@ class Client:
             joining = join_helper(self._helper, self._certs, welcome["token"], CLIENT, self._engine, patience)
             self._tunnels.append(await tunnel.guard(joining))
         work = self._engine.open(self._protocol.parties, welcome["token"], self._patience.query_seconds)
-        await self._guard(work, self._patience.setup_seconds)
-        return self._cost((Counts(), Counts()), started)
+        nothing = (Counts(), Counts())
+        async with watching(self._watcher, "setup", lambda: self._cost(nothing, started)):
+            await self._guard(work, self._patience.setup_seconds)
+        return self._cost(nothing, started)
 
     def _wait_for_start(self) -> float:
         self._tell(f"the server at {self._server} is still starting: waiting for it")
@@ -260,7 +269,8 @@ class Client:
         assert self._engine is not None
         try:
             while (message := await tunnel.receive(self._patience.queue_seconds))["type"] == "wait":
-                pass
+                if message["position"] != STARTING:
+                    self._tell(f"every session of {self._server} is taken: in line at {message['position']}")
         except RemoteError as error:
             if error.code == "mismatch":
                 mine = self._engine.description.get(error.name, "?")
@@ -283,7 +293,8 @@ class Client:
             if message["type"] != "go" or message["number"] != self._queries + 1:
                 raise ConnectionFailed("the server answered with something other than go")
             self._queries += 1
-            answer, _ = await self._guard(self._engine.query(pixels), self._patience.query_seconds)
+            async with watching(self._watcher, "query", lambda: self._cost(before, started)):
+                answer, _ = await self._guard(self._engine.query(pixels), self._patience.query_seconds)
         except BaseException as error:
             # Half a protocol run cannot be taken up again.
             if isinstance(error, EngineDied):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,6 +81,7 @@ class Tunnel:
         self.goodbye = False
         """Whether the other side has said that it leaves."""
         self._broken = asyncio.Event()
+        self.on_sent: Callable[[bytes], None] | None = None  # told every byte that goes out
         self.called = asyncio.Event()  # the other party's engine has wanted to reach ours
 
     def start(self) -> None:
@@ -194,9 +195,14 @@ class Tunnel:
             await self._write(data)
 
     async def _write(self, data: bytes) -> None:
-        self._sent_wire += len(data)
-        self._writer.write(data)
+        self._send(data)
         await self._drain()
+
+    def _send(self, data: bytes) -> None:
+        self._sent_wire += len(data)
+        if self.on_sent is not None:
+            self.on_sent(data)
+        self._writer.write(data)
 
     async def _pump(self) -> None:
         """Reads frames until the connection ends; whatever ends it reaches `receive` as one error."""
@@ -304,8 +310,7 @@ class Tunnel:
             return None
         if self._outward is not None:
             return None if self._outward.put_at_once(data) else self._outward.put(data)
-        self._sent_wire += len(data)
-        self._writer.write(data)
+        self._send(data)
         return self._caught_up() if self._writer.transport.get_write_buffer_size() > DATA_LIMIT else None
 
     async def _caught_up(self) -> None:
