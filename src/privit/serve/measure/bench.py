@@ -164,7 +164,9 @@ def _compare(
             not public.ranges or plan.hash() == uniform_plan(public.spec, granularity=plan.granularity).hash()
         )
         ranges = public.ranges if own else measured_ranges(public, dense, weights, pixels)
-        return _result(measure(replace(public, ranges=ranges), dense, weights, pixels, protocol))
+        # The guard is ours, and not part of the model that a plan is compared with.
+        unguarded = replace(public, ranges=ranges, guard=False)
+        return _result(measure(unguarded, dense, weights, pixels, protocol))
     return _result(measure_written(public, plan, weights, pixels, protocol, cast(Style, name)))
 
 
