@@ -179,7 +179,9 @@ def _compare(
         whole = uniform_plan(pooled, granularity=plan.granularity).hash()
         own = not public.ranges or (plan.hash() == whole and pooled == public.spec)
         ranges = public.ranges if own else measured_ranges(public, dense, weights, pixels)
-        return _result(measure(replace(public, ranges=ranges), dense, weights, pixels, protocol))
+        # The guard is ours, and not part of the model that a plan is compared with.
+        unguarded = replace(public, ranges=ranges, guard=False)
+        return _result(measure(unguarded, dense, weights, pixels, protocol))
     return _result(measure_written(public, plan, weights, pixels, protocol, cast(Style, name)))
 
 
