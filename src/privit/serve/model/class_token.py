@@ -23,7 +23,7 @@ Values = Mapping[str, Array]
 def class_token_attention(
     graph: Graph, layer: int, values: Values, x: Array, inverse: Array | None, observe: Observe | None = None
 ) -> Array:
-    """Tokens (N, width) and their LayerNorm's factors (N, 1), if it has any, to the class token (1, width)."""
+    """Tokens (N, width) and their LayerNorm's factors (N, 1), if any, to the class token (1, width)."""
     at, heads, tokens = f"blocks.{layer}.", graph.heads(layer), x.shape[0]
     width = graph.spec.width // len(heads)
     reading = [i for i, head in enumerate(heads) if head.form != "constant"]

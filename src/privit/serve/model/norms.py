@@ -42,7 +42,7 @@ def normalise(
 def norm_factor(
     graph: Graph, name: str, values: Values, stream: Stream, observe: Observe | None = None
 ) -> tuple[Array | None, Stream]:
-    """What LayerNorm multiplies each token of mean zero with (N, 1); None where the server folded all of it."""
+    """What LayerNorm multiplies each token of mean zero with (N, 1); None where the server folded it."""
     norm = graph.norm(name)
     if observe is not None and norm.own:
         observe(name, stream.tokens)
@@ -66,7 +66,7 @@ def norm_factor(
 
 
 def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, piece: Stream) -> Array:
-    """The class token's factor at the scale that is folded for the patches; a constant is the server's own."""
+    """The class token's factor at the scale that is folded for the patches; constants are the server's."""
     ratio = values[f"{name}.ratio"] if which == "class" else None
     if factor is None:
         one = jnp.ones((piece.tokens.shape[0], 1), piece.tokens.dtype)
