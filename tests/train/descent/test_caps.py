@@ -20,7 +20,9 @@ SPEC = vit_spec(image_size=12, patch_size=4, width=16, depth=4, heads=2, classes
 OPTIONS = {
     "gelu": ("affine", "quadratic", "gelu"),
     "softmax": ("constant_attn", "quadratic_attn", "softmax"),
+    "norm": ("reused_norm", "linear_norm", "layer_norm"),
 }
+EXACT_NORMS = OPTIONS | {"norm": ("layer_norm",)}
 PRICE = Price("bytes", "semi2k-benchmark", "wan")
 
 
@@ -59,11 +61,12 @@ def test_the_budget_is_spent_under_both_caps() -> None:
     dense = found.pricer.cost(uniform_plan(SPEC))
     budget = 0.7 * dense
     free = found.plan(budget)
-    caps = Caps({"gelu": 6, "softmax": 9}, {"rounds": 500})
+    caps = Caps({"gelu": 6, "softmax": 9, "norm": 4}, {"rounds": 500})
     plan = found.plan(budget, caps=caps)
     assert sum(free.kept("gelu")) > 6
     assert 0 < sum(plan.kept("gelu")) <= 6
     assert 0 < sum(plan.kept("softmax")) <= 9
+    assert sum(plan.kept("norm")) <= 4
     assert found.pricer.cost(plan) <= budget
     assert Pricer(SPEC, Price("rounds", "semi2k-benchmark")).cost(plan) <= 500
     assert found.breaks(free, caps)
@@ -106,7 +109,9 @@ def test_a_model_whose_own_ranges_break_a_cap_every_time_is_refused_in_those_wor
     price = Price("rounds", "semi2k-benchmark")
     floors = [Pricer(SPEC, price, found).cost(cheapest) for found in ranges]
     assert floors == sorted(set(floors))
-    found = Affordable(SPEC, Granularity(), PRICE, OPTIONS, losses(), dict(ranges[0]))
+    norms = [layer[-1:] for layer in losses()["norm"]]
+    known = losses() | {"norm": norms}
+    found = Affordable(SPEC, Granularity(), PRICE, EXACT_NORMS, known, dict(ranges[0]))
     left = iter(ratios[1:])
     with pytest.raises(BudgetError, match=r"no plan was found within .* and its caps"):
         settle(
