@@ -209,7 +209,10 @@ def test_stages_of_recipes_without_norms_are_called_as_before_there_were_any(tmp
         (with_norms(tokens=", tokens = [5]"), "1 token counts given, but the model has 2 blocks"),
         (with_norms("uniform"), "only searches replace LayerNorms"),
         (with_norms("uniform", ", tokens = [5, 3]"), "its models have the teacher's tokens"),
-        (with_norms().replace('methods = ["norms"]', 'methods = ["fitted"]'), "no method here replaces LayerNorms"),
+        (
+            with_norms().replace('methods = ["norms"]', 'methods = ["fitted"]'),
+            "no method here replaces LayerNorms",
+        ),
         (with_norms().replace(", norm = 3", ""), "says nothing about norm"),
     ],
 )
