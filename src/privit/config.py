@@ -25,7 +25,8 @@ class TrainConfig:
     """What the three stages have in common.
 
     `batch_size` is global: over all processes and accumulated steps. `schedule` moves the learning rate:
-    `step` multiplies it by `decay` every `decay_epochs`, `cosine` takes it to zero over the stage.
+    `step` multiplies it by `decay` every `decay_epochs`, `cosine` takes it to zero over the stage. Without a
+    `gradient_clip`, gradients are clipped to 1 while a LayerNorm is replaced (docs/fitted.md).
     """
 
     epochs: int = 10

@@ -127,7 +127,7 @@ def test_a_search_meets_its_budget_fully_and_says_what_each_layer_keeps(
     result = search(teacher_run, tmp_path / "search", SEARCH)
     assert (result["kept_gelu"], result["kept_softmax"]) == (0.2 * GELU_SITES, 0.2 * SOFTMAX_SITES)
     assert {kind: sum(result["kept"][kind]) for kind in PAPER_KINDS} == {"gelu": 2, "softmax": 4}
-    assert result["granularity"] == {"gelu": "token", "softmax": "row"}
+    assert result["granularity"] == {"gelu": "token", "softmax": "row", "norm": "layer"}
     records = load_run(tmp_path / "search", "search").metrics()
     assert result["epochs"] == len(records) < SEARCH.epochs
     needed = {"active_gelu", "lambda_softmax", "cut_accuracy", "budget_accuracy", "validation_accuracy"}

@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 from tiny import GELU_SITES, SEARCH, SOFTMAX_SITES
 
-from privit.config import Budget, Descent
+from privit.config import Budget, Descent, FinetuneConfig
+from privit.errors import TrainingDiverged
+from privit.operators import FITTED
 from privit.runs import load_run
 from privit.spec import KINDS
 from privit.train.descent.descent import levels_of
+from privit.train.finetune import finetune
+from privit.train.fitting.fit import FitConfig
+from privit.train.loop import loop
 from privit.train.search import search
 from privit.train.stages import read_model
+from privit.train.training_free import TrainingFreeConfig, fitted_start, search_without_training
 
 NORMS = replace(
     SEARCH,
@@ -76,8 +82,6 @@ def test_norms_are_pressed_down_as_gelus_are_unless_told_otherwise() -> None:
 def test_an_interrupted_search_with_norms_goes_on_to_the_same_bits(
     teacher_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privit.train.loop import loop
-
     whole = search(teacher_run, tmp_path / "whole", NORMS)
     count, plain = iter(range(99)), loop.save_checkpoint
 
@@ -94,3 +98,73 @@ def test_an_interrupted_search_with_norms_goes_on_to_the_same_bits(
     assert again["plan"] == whole["plan"]
     first, second = (read_model(load_run(tmp_path / name)).weights for name in ("whole", "parts"))
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+STAND_INS = ("reused_norm", "linear_norm", "fixed_norm")
+NOTHING = (Budget({"gelu": 0, "softmax": 0, "norm": 0}),)
+ROUGH = FinetuneConfig(epochs=2, batch_size=32, learning_rate=1e-2, select="last")
+"""Ten times the learning rate of the other tests."""
+FIT = FitConfig(images=128)
+
+
+@pytest.fixture(scope="module", params=STAND_INS)
+def fitted(
+    request: pytest.FixtureRequest, teacher_run: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run without any exact site but a first norm that has nothing to reuse."""
+    folder = tmp_path_factory.mktemp("norms") / "fit"
+    stand_in = FITTED | {"norm": request.param}
+    search_without_training(
+        teacher_run, folder, TrainingFreeConfig(budgets=NOTHING, stand_in=stand_in, fit=FIT)
+    )
+    return folder
+
+
+def test_fine_tuning_from_a_fit_stays_finite_over_ten_seeds(fitted: Path, tmp_path: Path) -> None:
+    for seed in range(10):
+        finetune(fitted, tmp_path / str(seed), replace(ROUGH, seed=seed))
+        losses = [record["loss"] for record in load_run(tmp_path / str(seed)).metrics()]
+        assert losses[-1] < 2 * losses[0]
+
+
+@pytest.mark.parametrize("stand_in", STAND_INS)
+def test_a_search_of_all_kinds_stays_finite_over_ten_seeds(
+    stand_in: str, teacher_run: Path, tmp_path: Path
+) -> None:
+    names = FITTED | {"norm": stand_in}
+    start = fitted_start(teacher_run, stand_in=names, config=FIT, kinds=KINDS)
+    pressed = dict.fromkeys(KINDS, Descent(5e-2, 3.0, 0.1))
+    config = replace(NORMS, stand_in=names, budgets=NOTHING, descents=pressed, epochs=3, learning_rate=5e-3)
+    for seed in range(10):
+        result = search(teacher_run, tmp_path / str(seed), replace(config, seed=seed), start)
+        assert (result["kept_gelu"], result["kept_softmax"]) == (0, 0)
+        assert result["kept_norm"] == (1 if stand_in == "reused_norm" else 0)
+
+
+def test_gradients_are_clipped_only_while_a_norm_is_replaced(
+    fitted: Path, teacher_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clipped: list[float] = []
+    plain = loop.torch.nn.utils.clip_grad_norm_
+
+    def clip(weights: object, most: float) -> object:
+        clipped.append(most)
+        return plain(weights, most)
+
+    monkeypatch.setattr(loop.torch.nn.utils, "clip_grad_norm_", clip)
+    finetune(fitted, tmp_path / "replaced", replace(ROUGH, epochs=1))
+    assert set(clipped) == {loop.NORM_CLIP}
+    clipped.clear()
+    finetune(fitted, tmp_path / "given", replace(ROUGH, epochs=1, gradient_clip=0.5))
+    assert set(clipped) == {0.5}
+    clipped.clear()
+    plan = read_model(load_run(teacher_run)).plan
+    finetune(teacher_run, tmp_path / "exact", replace(ROUGH, epochs=1), plan=plan)
+    assert clipped == []
+
+
+def test_what_is_not_a_number_still_stops_a_training_with_replaced_norms(
+    fitted: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingDiverged, match="became NaN or infinite in epoch 1 of finetune"):
+        finetune(fitted, tmp_path / "run", replace(ROUGH, learning_rate=1e20, gradient_clip=1e30))

@@ -44,6 +44,9 @@ from privit.train.loop.progress import Report
 from privit.train.loop.schedule import learning_rate_factor
 from privit.train.student.vit import Student
 
+NORM_CLIP = 1.0
+"""Gradients are clipped to this while some LayerNorm is not exact: nothing else bounds the stream then."""
+
 
 @dataclass
 class Feed:
@@ -241,9 +244,11 @@ class Loop:
                 self.accelerator.backward(losses[0] / len(parts))
             total += losses.detach().cpu() / len(parts)
         self.accelerator.unscale_gradients()
-        if self.config.gradient_clip is not None:
-            weights = self.plain_optimizer.param_groups[0]["params"]
-            torch.nn.utils.clip_grad_norm_(weights, self.config.gradient_clip)
+        clip = self.config.gradient_clip
+        if clip is None and not self.stage.student.plain_norms:
+            clip = NORM_CLIP
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.plain_optimizer.param_groups[0]["params"], clip)
         self.stage.before_step()
         self.optimizer.step()
         self.stage.after_step()
