@@ -31,7 +31,7 @@ def searched(teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         result = json.loads(capsys.readouterr().out)
         plan = load_plan(out / "plan.safetensors")
         layers = range(len(plan.layers["gelu"]))
-        found = (entry for kind in PAPER_KINDS for i in layers for entry in plan.operators(kind, i))
+        found = (entry for kind in KINDS for i in layers for entry in plan.operators(kind, i))
         return result, {entry.name for entry in found}
 
     return run
