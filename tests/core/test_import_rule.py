@@ -77,7 +77,7 @@ def rooms(names: set[str]) -> set[str]:
 
 
 # These lie beside the core and stand above rooms: a config of training names the unit of a cost budget.
-ABOVE = {SOURCE / name for name in ("__init__.py", "__main__.py", "demo.py", "exporting.py", "config.py")}
+ABOVE = {SOURCE / name for name in ("__init__.py", "__main__.py", "demo.py", "config.py")}
 RULED = [path for path in FILES if room_of(path) in MAY_IMPORT and path not in ABOVE]
 
 
