@@ -13,7 +13,7 @@ from privit.cli import main
 from privit.cost.estimate import estimate
 from privit.plan import load_plan, uniform_plan
 from privit.runs import load_run
-from privit.spec import PAPER_KINDS, Spec, with_tokens
+from privit.spec import KINDS, Spec, with_tokens
 from privit.train.stages import read_model
 
 OWN = '{ gelu = "affine", softmax = "scale_attn" }'

@@ -10,7 +10,7 @@ import numpy as np
 from privit.cost.network import Network
 from privit.cost.network import network as named_network
 from privit.cost.spu.predict import query_cost, query_seconds
-from privit.cost.spu.table import Table, shipped_table
+from privit.cost.spu.table import Cost, Table, shipped_table
 from privit.errors import RequestError
 from privit.operators import BY_NAME, STAND_IN
 from privit.plan import Plan, plan_from_ids
@@ -45,6 +45,7 @@ def explain_spu(
     protocol: str = "cheetah",
     network: str | Network = "lan",
     ranges: Mapping[str, float] | None = None,
+    guard: bool = False,
 ) -> list[SpuRemoval]:
     """Per layer and kind what the exact sites cost, what is best removed next first.
 
@@ -56,7 +57,7 @@ def explain_spu(
     where = named_network(network) if isinstance(network, str) else network
 
     def price(given: Plan) -> float:
-        return _price(table, spec, given, where, ranges, unit)
+        return _price(table, query_cost(table, spec, given, ranges, guard=guard), where, unit)
 
     whole = price(plan)
     removals = []
@@ -72,10 +73,7 @@ def explain_spu(
     return sorted(removals, key=lambda r: (-r.group_saving, r.layer, r.kind))
 
 
-def _price(
-    table: Table, spec: Spec, plan: Plan, where: Network, ranges: Mapping[str, float] | None, unit: str
-) -> float:
-    total = query_cost(table, spec, plan, ranges)
+def _price(table: Table, total: Cost, where: Network, unit: str) -> float:
     if unit == "seconds":
         return query_seconds(table, total, where)
     return total.most_bytes if unit == "bytes" else total.most_rounds
@@ -97,5 +95,9 @@ def _stand_in(plan: Plan, kind: str, layer: int) -> str:
 
 def _without(plan: Plan, kind: str, layer: int, sites: np.ndarray, stand_in: str) -> Plan:
     layers = {name: [np.array(ids) for ids in found] for name, found in plan.layers.items()}
+    before = np.array(layers[kind][layer])
     layers[kind][layer][sites] = BY_NAME[stand_in].id
+    if kind == "norm" and layer == 0 and BY_NAME[stand_in].family == "reused":
+        # The first LayerNorm has nothing to reuse, so it stays.
+        layers[kind][0][0] = before[0]
     return plan_from_ids(plan.granularity, layers)

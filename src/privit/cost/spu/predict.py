@@ -70,10 +70,15 @@ def estimate_spu(
 
 
 def query_cost(
-    table: Table, spec: Spec, plan: Plan, ranges: Mapping[str, float] | None = None, rewrites: str = "all"
+    table: Table,
+    spec: Spec,
+    plan: Plan,
+    ranges: Mapping[str, float] | None = None,
+    rewrites: str = "all",
+    guard: bool = False,
 ) -> Cost:
     """All operations of one query together, refills of transfers apart."""
-    costs, _ = _priced(table, list(_segments(spec, plan, rewrites, ranges)))
+    costs, _ = _priced(table, list(_segments(spec, plan, rewrites, ranges, guard)))
     return _sum(table, costs.values())
 
 
