@@ -220,7 +220,8 @@ class SearchConfig(TrainConfig):
 class FinetuneConfig(TrainConfig):
     """How the weights are trained on once the plan is frozen; the defaults are the paper's.
 
-    `swap` replaces an operator before the first step: {"gelu": "relu"} makes PriViT-R.
+    `swap` replaces an operator before the first step: {"gelu": "relu"} makes PriViT-R. `operator_rate` is the
+    learning rate of fitted operators' parameters, as a share of the weights'.
     """
 
     epochs: int = 50
@@ -228,6 +229,7 @@ class FinetuneConfig(TrainConfig):
     distill: bool = True
     temperature: float = 4.0
     swap: dict[str, str] = field(default_factory=dict)
+    operator_rate: float = 1.0
     select: Literal["best", "last"] = "best"
 
     def problems(self) -> list[str]:
@@ -235,6 +237,8 @@ class FinetuneConfig(TrainConfig):
         found = super().problems()
         if not self.temperature > 0:
             found.append(f"temperature is {self.temperature}, not above zero")
+        if not self.operator_rate >= 0:
+            found.append(f"operator_rate is {self.operator_rate}, below zero")
         for old, new in self.swap.items():
             found += _refusals(lambda old=old, new=new: operator(new, operator(old).kind))
         return found

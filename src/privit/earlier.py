@@ -31,12 +31,14 @@ def with_norms(name: str, setting: Any) -> Any:
 
 
 def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) -> dict[str, Any]:
-    """Settings without what says that tokens and LayerNorms are as usual (`stand_in`: what may stand there).
+    """Settings without what says that all is as usual; `stand_in` is what may stand at LayerNorms.
 
     So a run that was written before these had settings is the same run, and so is a stage of a sweep.
     """
     usual = _NORM | ({} if stand_in is None else {"stand_in": stand_in})
-    found = {name: value for name, value in settings.items() if name != "tokens" or value}
+    # Of these two, an empty list and one are what was done before there was a setting.
+    news: dict[str, tuple[Any, ...]] = {"tokens": ((), []), "operator_rate": (1.0,)}
+    found = {name: value for name, value in settings.items() if value not in news.get(name, ())}
     for name in found.keys() & _NORM.keys():
         if isinstance(found[name], Mapping) and found[name].get("norm") == usual[name]:
             found[name] = {kind: value for kind, value in found[name].items() if kind != "norm"}

@@ -24,6 +24,9 @@ def test_every_layer_and_kind_that_keeps_any_has_a_row(protocol: str, unit: str)
         (0, "gelu", 6),
         (2, "gelu", 2),
         (1, "softmax", 9),
+        (0, "norm", 1),
+        (1, "norm", 2),
+        (2, "norm", 3),
     }
     savings = [row.group_saving for row in rows]
     assert savings == sorted(savings, reverse=True)
@@ -59,7 +62,7 @@ def test_a_network_with_a_delay_makes_rounds_matter() -> None:
 
 
 def test_nothing_is_left_to_explain_where_nothing_is_exact() -> None:
-    assert explain_spu(SPEC, uniform_plan(SPEC, "identity", "squared_attn")) == []
+    assert explain_spu(SPEC, uniform_plan(SPEC, "identity", "squared_attn", norm="fixed_norm")) == []
 
 
 def test_an_unknown_unit_is_refused() -> None:

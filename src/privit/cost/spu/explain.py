@@ -64,6 +64,11 @@ def explain_spu(
     for layer, kind, operator in _groups(plan):
         sites = plan.layers[kind][layer] == BY_NAME[operator].id
         stand_in = _stand_in(plan, kind, layer)
+        if (kind, layer) == ("norm", 0) and BY_NAME[stand_in].family == "reused":
+            # The first LayerNorm has nothing to reuse, so it stays.
+            sites[0] = False
+        if not sites.any():
+            continue
         last = np.zeros_like(sites)
         last.reshape(-1)[np.flatnonzero(sites)[-1]] = True
         saving, one = (whole - price(_without(plan, kind, layer, which, stand_in)) for which in (sites, last))
@@ -95,9 +100,5 @@ def _stand_in(plan: Plan, kind: str, layer: int) -> str:
 
 def _without(plan: Plan, kind: str, layer: int, sites: np.ndarray, stand_in: str) -> Plan:
     layers = {name: [np.array(ids) for ids in found] for name, found in plan.layers.items()}
-    before = np.array(layers[kind][layer])
     layers[kind][layer][sites] = BY_NAME[stand_in].id
-    if kind == "norm" and layer == 0 and BY_NAME[stand_in].family == "reused":
-        # The first LayerNorm has nothing to reuse, so it stays.
-        layers[kind][0][0] = before[0]
     return plan_from_ids(plan.granularity, layers)

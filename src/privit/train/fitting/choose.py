@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privit.operators import operator
 from privit.plan import Plan, plan_from_kept, site_budget
 from privit.spec import KINDS, PAPER_KINDS
 from privit.train.descent.binarize import keep_ranked
 from privit.train.fitting.fit import exact_copy
 from privit.train.fitting.sensitivity import prediction_probe
+from privit.train.fitting.spacing import spaced
 from privit.train.student.norms import NormSites, Stream
 from privit.train.student.switch import Sites
 from privit.train.student.vit import Block, Student
@@ -38,15 +40,17 @@ def choose_plans(
     """For each budget by name, the plan that keeps the sites with the largest scores.
 
     A budget gives for each kind a number of sites, or a share as a float up to 1; a smaller one keeps a
-    part of what a larger one keeps.
+    part of what a larger one keeps. LayerNorms that reuse others' factors are spread (`spacing.py`).
     """
+    spread = student.granularity.norm == "layer" and operator(student.stand_in["norm"]).family == "reused"
     plans = {}
     for name, sites in budgets.items():
         kept = {}
         for kind in KINDS:
             total = sum(layer.size for layer in scores[kind])
             budget = sites[kind] if kind in PAPER_KINDS else sites.get(kind, 1.0)
-            kept[kind] = keep_ranked(scores[kind], site_budget(budget, total, kind))
+            choose = spaced if kind == "norm" and spread else keep_ranked
+            kept[kind] = choose(scores[kind], site_budget(budget, total, kind))
         plans[name] = plan_from_kept(student.granularity, kept, student.exact, student.stand_in)
     return plans
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from privit.config import TrainConfig
+from privit.train.student.vit import is_operator_parameter
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -22,13 +23,22 @@ def is_switch(name: str) -> bool:
 def make_optimizer(
     student: nn.Module, config: TrainConfig, switch_learning_rate: float | None
 ) -> torch.optim.AdamW:
-    """AdamW over what is trained; switches have a learning rate of their own and no weight decay."""
+    """AdamW over what is trained; switches have a learning rate of their own and no weight decay.
+
+    So may fitted operators have (`operator_rate`): a step that is small for a weight is large for the
+    coefficient of a squared score.
+    """
     trained = [(name, p) for name, p in student.named_parameters() if p.requires_grad]
-    weights = [(name, p) for name, p in trained if not is_switch(name)]
+    rate = getattr(config, "operator_rate", 1.0)
+    slow = {name: p for name, p in trained if rate != 1 and is_operator_parameter(name)}
+    weights = [(name, p) for name, p in trained if not is_switch(name) and name not in slow]
     switches = [(name, p) for name, p in trained if is_switch(name)]
     groups: list[dict[str, Any]] = [
         {"params": weights, "base": config.learning_rate, "weight_decay": config.weight_decay}
     ]
+    if slow:
+        base, decay = rate * config.learning_rate, config.weight_decay
+        groups.append({"params": list(slow.items()), "base": base, "weight_decay": decay})
     if switches:
         groups.append({"params": switches, "base": switch_learning_rate, "weight_decay": 0.0})
     # One kernel for all parameters: the small models here spend more on launching than on computing.

@@ -237,14 +237,14 @@ class Student(nn.Module):
     def load_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Fills the student; operator parameters that `weights` lacks keep their initial values."""
         parameters = {n: p for n, p in self.named_parameters() if not n.endswith(".switch")}
-        own = {n for n in parameters if _is_operator_parameter(n)}
+        own = {n for n in parameters if is_operator_parameter(n)}
         # A pool that the weights lack averages neighbours; one that this student has no place for goes.
         own |= {n for n in parameters if n.endswith(POOL)}
         missing = sorted(parameters.keys() - own - weights.keys())
         extra = sorted(
             n
             for n in weights.keys() - parameters.keys()
-            if not (_is_operator_parameter(n) or n.endswith(POOL))
+            if not (is_operator_parameter(n) or n.endswith(POOL))
         )
         wrong = [n for n in parameters if n in weights and tuple(weights[n].shape) != parameters[n].shape]
         if missing or extra or wrong:
@@ -266,7 +266,8 @@ class Student(nn.Module):
         }
 
 
-def _is_operator_parameter(name: str) -> bool:
+def is_operator_parameter(name: str) -> bool:
+    """Whether a weight of that name belongs to an operator at a site."""
     return any(f".{kind}." in name for kind in KINDS)
 
 
