@@ -70,7 +70,7 @@ def test_a_search_with_an_enormous_budget_keeps_everything_that_is_computed(
     arguments = ["--no-training", "--max-bytes", "1e300", "--out", tmp_path / "search"]
     found = said(capsys, "search", runs / "teacher", *arguments)
     # Of the last block, which is the only one here, only the class token is read: one GELU, one row a head.
-    assert found["kept"] == {"gelu": [1], "softmax": [2]}
+    assert found["kept"] == {"gelu": [1], "softmax": [2], "norm": [3]}
     assert list(found["budgets"]) == ["bytes-1e300"]
 
 

@@ -19,7 +19,7 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
     None,
 )
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 300.0
 STARTER = "import os, sys; a = sys.argv; os.dup2(int(a[1]), 3); os.dup2(int(a[2]), 4); os.execv(a[3], a[3:])"
 KEYS = {"Tab": 9, "Enter": 13, " ": 32}
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from serving import TOLERANCE, Served, digit_like, expected_logits
 
+from privit.artifact import FORMAT_VERSION
 from privit.errors import ConnectionFailed
 from privit.serve.engine.engine import Engine
 from privit.serve.parties.client import connect
@@ -102,7 +103,7 @@ def test_a_helper_does_nothing_but_help(helper: LocalParty) -> None:
 
 
 def test_a_helper_refuses_another_model_by_name(helper: LocalParty) -> None:
-    answer = say(helper, description={"format": "1", "protocol": "aby3"})
+    answer = say(helper, description={"format": str(FORMAT_VERSION), "protocol": "aby3"})
     assert (answer["code"], answer["name"]) == ("mismatch", "spec")
 
 

@@ -6,6 +6,7 @@ const address = (path) => `${path}?token=${encodeURIComponent(token)}`;
 let about = null;
 let last = null; // the picture that was asked about last, for "Try again"
 let asking = false;
+let wordsUntil = 0;
 
 const megabytes = (n) => (n >= 1e5 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e3).toFixed(1)} kB`);
 const whole = (n) => Math.round(n).toLocaleString("en");
@@ -136,7 +137,10 @@ const handlers = {
     byId("drop").classList.add("full");
     byId("picture-caption").textContent = `${name}, as the model reads it: ${about.size} × ${about.size} pixels. It stays on this machine, and is not written to disk.`;
   },
-  says(event) { if (byId("says").textContent !== event.text) byId("says").textContent = event.text; },
+  says(event) {
+    if (Date.now() < wordsUntil || byId("says").textContent === event.text) return;
+    byId("says").textContent = event.text;
+  },
   progress,
   answer(event, name) { answer(event); remember(event, name); byId("says").textContent = "Answered."; },
   error(event) { trouble(event.error, event.hint); },
@@ -158,7 +162,12 @@ async function events(response, name) {
 }
 
 async function ask(file, name) {
-  if (asking) { byId("says").textContent = "One picture at a time: the last one is still being asked about."; return; }
+  if (asking) {
+    byId("says").textContent = "One picture at a time: the last one is still being asked about.";
+    // Long enough to be read, whatever the session has to say meanwhile.
+    wordsUntil = Date.now() + 4000;
+    return;
+  }
   last = null;
   for (const id of ["trouble", "answer"]) byId(id).hidden = true;
   byId("counts").textContent = "";
