@@ -39,10 +39,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """What a query needs beside images: a client folder and a server that lets it ask six times."""
+    """What a query needs beside images: a client folder and a server."""
     folder = tmp_path_factory.mktemp("served")
     make_artifact(folder)
-    with local_server(folder, folder / "state", limits=Limits(queries=6)) as server:
+    with local_server(folder, folder / "state") as server:
         yield ["--model", str(folder / "client"), "--server", server.address]
 
 
@@ -90,15 +90,18 @@ def test_csv_has_a_row_for_each_image_and_lines_go_elsewhere(
 
 
 def test_json_comes_without_a_word_and_answers_survive_a_refusal(
-    pictures: Path, asking: list[str], capsys: pytest.CaptureFixture[str]
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = str(pictures / "IMG_0001.png")
-    assert main(["query", one, *asking, "--json"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    (first,) = json.loads(captured.out)["predictions"]
-    # One of the six queries is left: the first of these two has its answer, and it is shown.
-    assert main(["query", one, one, *asking]) == 1
+    make_artifact(tmp_path)
+    with local_server(tmp_path, tmp_path / "state", limits=Limits(queries=2)) as server:
+        asking = ["--model", str(tmp_path / "client"), "--server", server.address]
+        assert main(["query", one, *asking, "--json"]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        (first,) = json.loads(captured.out)["predictions"]
+        # One of two queries is left: the first of these has its answer, and it is shown.
+        assert main(["query", one, one, *asking]) == 1
     captured = capsys.readouterr()
     assert re.search(rf"^IMG_0001.png +{first['class_name']} ", captured.out, re.MULTILINE)
     assert "error: " in captured.err

@@ -48,8 +48,8 @@ def test_the_students_table_counts_norms_and_tokens(document: Document) -> None:
 def test_the_layers_picture_has_a_panel_of_norms_and_one_of_tokens(document: Document) -> None:
     (picture,) = [p for p in document.items if isinstance(p, Picture) and "-layers-" in p.name]
     titles = [axes.get_title() or axes.get_title(loc="left") for axes in picture.figure.axes]
-    assert titles[2].startswith("exact LayerNorms")
-    assert titles[3] == "tokens"
+    assert sum(title.startswith("exact LayerNorms") for title in titles) == 1, titles
+    assert titles.count("tokens") == 1, titles
     assert "norm: 2 1" in picture.alt
 
 
