@@ -177,8 +177,10 @@ def test_a_server_that_refuses_is_said_so_on_the_page(
 
 
 def test_a_busy_server_is_waited_for_and_a_full_one_is_said_so_until_it_has_room(
-    browser: Browser, served: Served, tmp_path: Path
+    browser: Browser, served: Served, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    # The test's own folder has its name, with which the path of a socket would be too long.
+    tmp_path = tmp_path_factory.mktemp("busy")
     with contextlib.ExitStack() as stack:
         limits = Limits(sessions=1, queue=1)
         server = stack.enter_context(local_server(served.folder, tmp_path / "server", limits=limits)).address

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from serving import Served, check_answers, children, digit_like
 
+from privit.artifact import FORMAT_VERSION
 from privit.errors import ConnectionFailed
 from privit.serve.engine.process import EngineDied
 from privit.serve.engine.socket_folder import SocketFolder
@@ -165,7 +166,7 @@ def test_garbage_closes_that_connection_only(served: Served, garbage: bytes) -> 
 def test_a_program_of_another_engine_version_is_refused_by_name(served: Served) -> None:
     before = len(server_log(served))
     hello = {"version": WIRE_VERSION, "purpose": "query", "description": {}, "token": "", "rank": 1}
-    described = {"format": "1", "protocol": "cheetah", "plan": "0" * 64}
+    described = {"format": str(FORMAT_VERSION), "protocol": "cheetah", "plan": "0" * 64}
     with open_raw(served) as sock:
         sock.sendall(pack(Kind.CONTROL, 0, encode_message("hello", **(hello | {"description": described}))))
         answer = read_all(sock)
