@@ -33,7 +33,7 @@ verify: install
 
 # 200 private queries with every tenth client killed at a random moment, and 200 sessions over rough networks.
 soak: install
-	$(BIN)/python -m benchmarks.soak --out soak.json
+	$(BIN)/python -m benchmarks.soak
 
 # Builds the wheel, installs it into empty environments and asks a private question from there.
 wheel: install
