@@ -49,7 +49,7 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
         simulator.give(program.inputs, server_values(public, plan, weights))
         simulator.give(program.inputs, client_values(public, np.zeros((1, 8, 8), np.float32)))
         # The engine keeps what is left of the products it prepares, so that costs differ between queries.
-        online = [simulator.run(program.executable) for _ in range(6)]
+        online = [simulator.run(program.executable) for _ in range(16)]
     for seed in (2, 3):
         answer = client.predict(digit_like(seed))
         assert answer.rounds < client.setup.rounds / 2
