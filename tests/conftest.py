@@ -45,12 +45,14 @@ SLOW = (
 """What takes longest, and `make quick` leaves: servers and clients, compiling, sweeps, resumed trainings."""
 
 
+# Before the workers' own hook, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With two workers one has all tests that serve: they share servers, and run two parties themselves."""
+    """A file's tests share what it makes, so one worker has them all; the tests of a page share its server."""
     tests = Path(__file__).parent
     for item in items:
-        if any(tests / room in item.path.parents for room in ("serve", "page", "cli/asking")):
-            item.add_marker(pytest.mark.xdist_group("serve"))
+        together = tests / "page" if tests / "page" in item.path.parents else item.path
+        item.add_marker(pytest.mark.xdist_group(str(together.relative_to(tests))))
         if any(tests / name in (item.path, *item.path.parents) for name in SLOW):
             item.add_marker(pytest.mark.slow)
 

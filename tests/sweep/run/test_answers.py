@@ -15,7 +15,7 @@ from privit.errors import RequestError
 from privit.operators import BY_NAME, UNTOUCHED
 from privit.plan import load_plan
 from privit.report import write_report
-from privit.spec import KINDS
+from privit.spec import PAPER_KINDS
 from privit.sweep.recipe.recipe import read_recipe
 from privit.sweep.run.runner import run_sweep
 from privit.sweep.run.tasks import Grid
@@ -99,7 +99,7 @@ def test_a_filled_plan_is_the_capped_one_with_sites_added_up_to_the_budget(asked
     before, after = (
         load_plan(asked / found[n]["run"] / "plan.safetensors") for n in ("5-capped", "5-filled")
     )
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         assert sum(before.kept(kind)) < sum(after.kept(kind)) == int(0.8 * after.total(kind))
         for old, new in zip(before.layers[kind], after.layers[kind], strict=True):
             # What was exact stays exact, and nothing else becomes a stand-in of another kind.
@@ -110,7 +110,7 @@ def test_a_filled_plan_is_the_capped_one_with_sites_added_up_to_the_budget(asked
 def test_sites_are_added_to_one_layer_until_it_is_full(asked: Path) -> None:
     cell = cells(asked)["5-capped"]
     before = load_plan(asked / cell["run"] / "plan.safetensors")
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         kept, total = before.kept(kind), before.total(kind)
         room = [ids.size - count for ids, count in zip(before.layers[kind], kept, strict=True)]
         for more in (0, 1, max(room), sum(room)):
@@ -120,7 +120,7 @@ def test_sites_are_added_to_one_layer_until_it_is_full(asked: Path) -> None:
             assert sum(grown) == more <= total
             # A layer that grew was filled, but for the last of them.
             assert sum(0 < g < r for g, r in zip(grown, room, strict=True)) <= 1
-            other = next(k for k in KINDS if k != kind)
+            other = next(k for k in PAPER_KINDS if k != kind)
             assert after.kept(other) == before.kept(other)
 
 

@@ -12,7 +12,7 @@ from small_recipe import EXPERIMENT, SETTING, write_recipe
 from privit.artifact import load_artifact
 from privit.cli import main
 from privit.errors import RequestError
-from privit.spec import KINDS
+from privit.spec import KINDS, PAPER_KINDS
 from privit.sweep.recipe.recipe import read_recipe
 from privit.sweep.run.runner import _alone, run_sweep
 from privit.sweep.run.tasks import Grid
@@ -65,7 +65,8 @@ def test_every_method_searches_fine_tunes_and_exports(swept: tuple[Path, Path]) 
 
 
 def test_each_method_leaves_its_own_operators(swept: tuple[Path, Path]) -> None:
-    operators = {name: cell["operators"] for name, cell in cells(swept[1]).items()}
+    operators = {name: dict(cell["operators"]) for name, cell in cells(swept[1]).items()}
+    assert [found.pop("norm") for found in operators.values()] == [{"layer_norm": 5}] * len(operators)
     assert operators["privit-g"] == {
         "gelu": {"gelu": 5, "identity": 5},
         "softmax": {"softmax": 10, "squared_attn": 10},
@@ -87,8 +88,9 @@ def test_the_layerwise_method_starts_from_privits_largest_plan(swept: tuple[Path
     layerwise, whole = found["last-layer"], found["privit-g"]
     assert layerwise["budget"]["name"] == "layers-1"
     assert layerwise["search"] == whole["search"]
-    for kind in KINDS:
+    for kind in PAPER_KINDS:
         assert layerwise["kept"][kind] == [whole["kept"][kind][0], 0]
+    assert layerwise["kept"]["norm"] == whole["kept"]["norm"]
 
 
 def test_a_cell_says_everything_that_a_report_shows(swept: tuple[Path, Path]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privit.errors import BudgetError
 from privit.plan import EXACT, Plan, check_plan
-from privit.spec import Granularity, vit_spec
+from privit.spec import PAPER_KINDS, Granularity, vit_spec
 from privit.train.baselines import layerwise_plan, random_plan, spread_plan, without_last_layers
 
 SPEC = vit_spec(8, 4, 12, 3, 3, 4, channels=1)
@@ -77,7 +77,7 @@ def test_operators_can_be_named() -> None:
     plan = layerwise_plan(
         SPEC, 3, 3, exact={"gelu": "relu"}, stand_in={"gelu": "quadratic", "softmax": "scale_attn"}
     )
-    names = {entry.name for kind in plan.layers for i in range(DEPTH) for entry in plan.operators(kind, i)}
+    names = {entry.name for kind in PAPER_KINDS for i in range(DEPTH) for entry in plan.operators(kind, i)}
     assert names == {"relu", "quadratic", "softmax", "scale_attn"}
 
 
@@ -103,9 +103,10 @@ def test_a_spread_plan_keeps_tokens_far_apart_the_class_token_first() -> None:
 def test_layers_are_turned_from_the_last_on_and_the_others_left_alone() -> None:
     plan = random_plan(SPEC, 0.5, 0.5)
     turned = without_last_layers(plan, 2)
-    for kind in plan.layers:
+    for kind in PAPER_KINDS:
         assert turned.kept(kind) == [plan.kept(kind)[0], 0, 0]
         np.testing.assert_array_equal(turned.layers[kind][0], plan.layers[kind][0])
+    assert turned.kept("norm") == plan.kept("norm")
     check_plan(SPEC, turned)
     assert without_last_layers(plan, 0).hash() == plan.hash()
 

@@ -58,7 +58,7 @@ def test_a_budget_below_the_floor_of_the_whole_model_is_met_with_a_pool(
     price = Price(unit, "semi2k-benchmark")  # type: ignore[arg-type]
     teacher = read_model(load_run(teacher_run))
     config = TrainingFreeConfig(price=price, choose_tokens=True, fit=FitConfig(images=64), score_images=32)
-    config = replace(config, stand_in={"gelu": "affine", "softmax": "constant_attn"})
+    config = replace(config, stand_in={"gelu": "affine", "softmax": "constant_attn", "norm": "layer_norm"})
     with pytest.raises(BudgetError, match="all cheap costs"):
         search_without_training(teacher_run, tmp_path / "small", replace(config, budgets=(spend(10),)))
     assert not (tmp_path / "small").exists()
