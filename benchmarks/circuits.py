@@ -16,6 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.circuits_tables import write_tables
+from benchmarks.garbled_run import run_two_processes
+from benchmarks.paper_totals import (
+    TINY_IMAGENET_GELU_TOKENS,
+    TINY_IMAGENET_SOFTMAX_ROWS,
+    UNSTATED,
+    VIT_TINY,
+    computable_totals,
+    square_floor,
+)
 from privit.cost.estimate import breakdown, estimate
 from privit.cost.gates.circuits import floating, integer
 from privit.cost.gates.circuits.functions import (
@@ -26,16 +35,7 @@ from privit.cost.gates.circuits.functions import (
     count,
     evaluate_masked,
 )
-from privit.cost.gates.circuits.garbled_run import run_two_processes
 from privit.cost.gates.circuits.gates import Bits, Gates, Plain, to_wires
-from privit.cost.gates.paper import (
-    TINY_IMAGENET_GELU_TOKENS,
-    TINY_IMAGENET_SOFTMAX_ROWS,
-    UNSTATED,
-    VIT_TINY,
-    computable_totals,
-    square_floor,
-)
 from privit.cost.gates.profiles import PAPER_CONSTANTS, WITHOUT_SQUARE, profile_names
 from privit.plan import plan_from_counts, uniform_plan
 

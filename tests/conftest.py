@@ -48,7 +48,7 @@ SLOW = (
 # Before the workers' own hook, which reads the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share what it makes, so one worker has them all; the tests of a page share its server."""
+    """A file's tests share what it makes, so one worker has them; the tests of a page share its server."""
     tests = Path(__file__).parent
     for item in items:
         together = tests / "page" if tests / "page" in item.path.parents else item.path

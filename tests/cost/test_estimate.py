@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.paper_totals import VIT_BASE, VIT_TINY
 
 from privit.cost.estimate import PARTS, breakdown, estimate, explain, plot_breakdown
 from privit.cost.gates.counts import LAYER_NORM, final_norm_rows, site_counts
-from privit.cost.gates.paper import VIT_BASE, VIT_TINY
 from privit.errors import RequestError
 from privit.plan import (
     Plan,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from privit.cost.gates.paper import (
+from benchmarks.paper_totals import (
     SCRATCH_GELU_TOKENS,
     SCRATCH_SOFTMAX_ROWS,
     TINY_IMAGENET_GELU_TOKENS,
@@ -12,6 +11,7 @@ from privit.cost.gates.paper import (
     UNSTATED,
     computable_totals,
 )
+
 from privit.report.paper.published import SERIES, data_set, describe, published
 from privit.report.paper.published_tables import DEGRADATION, DISTRIBUTIONS, GRID, GRID_SOFTMAX
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from privit.cost.estimate import estimate
-from privit.cost.gates.circuits.functions import FUNCTIONS
-from privit.cost.gates.counts import LAYER_NORM, site_counts
-from privit.cost.gates.paper import (
+from benchmarks.paper_totals import (
     MPCVIT_CIFAR,
     MPCVIT_TINY_IMAGENET,
     SCRATCH_GELU_TOKENS,
@@ -24,6 +20,10 @@ from privit.cost.gates.paper import (
     mpcvit_plan,
     square_floor,
 )
+
+from privit.cost.estimate import estimate
+from privit.cost.gates.circuits.functions import FUNCTIONS
+from privit.cost.gates.counts import LAYER_NORM, site_counts
 from privit.cost.gates.profiles import profile
 from privit.plan import plan_from_counts, uniform_plan
 from privit.spec import Spec

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.garble import LABEL_BYTES, evaluate, garble
 from privit.cost.gates.circuits.functions import draw_inputs, function, input_wires, masked, setting
-from privit.cost.gates.circuits.garble import LABEL_BYTES, evaluate, garble
 from privit.cost.gates.circuits.gates import Plain, from_wires
 from privit.errors import WorkError
 
@@ -90,8 +91,8 @@ def run_two_processes(
 
 
 def _start_garbler(request: dict) -> subprocess.Popen:
-    command = [sys.executable, "-m", "privit.cost.gates.circuits.garbled_run"]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE)
+    command = [sys.executable, "-m", "benchmarks.garbled_run"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[1])
     assert child.stdin is not None
     child.stdin.write(json.dumps(request).encode())
     child.stdin.close()
