@@ -6,9 +6,9 @@ import io
 
 import numpy as np
 import pytest
-from benchmarks import garble as garbling
 from benchmarks.garbled_run import run_two_processes
 
+from benchmarks import garble as garbling
 from privit.cost.gates.circuits.functions import FUNCTIONS, SETTINGS, count, draw_inputs, input_wires, masked
 from privit.cost.gates.circuits.gates import Plain, from_wires
 

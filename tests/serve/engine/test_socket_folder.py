@@ -7,17 +7,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from privit.errors import RequestError
 from privit.serve.engine.socket_folder import PREFIX, SocketFolder, remove_abandoned
 
 
 @pytest.fixture(autouse=True)
-def _own_temporary_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def own_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def killed() -> Path:
@@ -39,46 +43,57 @@ def killed() -> Path:
     return path
 
 
-def test_the_folder_of_a_killed_process_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_process_goes_at_the_next_start(own_temporary_directory: Path) -> None:
     abandoned = killed()
     assert abandoned.is_dir()
     folder = SocketFolder()
-    assert list(tmp_path.iterdir()) == [folder.path]
+    assert list(own_temporary_directory.iterdir()) == [folder.path]
     assert folder.path.stat().st_mode & 0o077 == 0
     folder.remove()
     folder.remove()
-    assert list(tmp_path.iterdir()) == []
+    assert list(own_temporary_directory.iterdir()) == []
 
 
-def test_a_folder_in_use_stays_with_its_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_use_stays_with_its_sockets() -> None:
     folder = SocketFolder()
     with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(folder.path)  # a path below the length that sockets may have
-        listener.bind("0.sock")
+        listener.bind(str(folder.path / "0.sock"))
     SocketFolder().remove()
     assert (folder.path / "0.sock").exists()
     folder.remove()
     assert not folder.path.exists()
 
 
-def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    kept = tmp_path / f"{PREFIX}kept"
+def test_what_is_not_ours_stays(own_temporary_directory: Path) -> None:
+    kept = own_temporary_directory / f"{PREFIX}kept"
     kept.mkdir()
     (kept / "notes.txt").touch()
-    aside = tmp_path / "aside"
+    aside = own_temporary_directory / "aside"
     aside.mkdir()
-    (tmp_path / f"{PREFIX}link").symlink_to(aside)
-    (tmp_path / f"{PREFIX}file").touch()
-    (tmp_path / "privit-results").mkdir()
-    before = sorted(tmp_path.rglob("*"))
+    (own_temporary_directory / f"{PREFIX}link").symlink_to(aside)
+    (own_temporary_directory / f"{PREFIX}file").touch()
+    (own_temporary_directory / "privit-results").mkdir()
+    before = sorted(own_temporary_directory.rglob("*"))
     remove_abandoned()
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(own_temporary_directory.rglob("*")) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to someone else")
-def test_the_folder_of_another_user_stays(tmp_path: Path) -> None:
-    foreign = tmp_path / f"{PREFIX}foreign"
+def test_the_folder_of_another_user_stays(own_temporary_directory: Path) -> None:
+    foreign = own_temporary_directory / f"{PREFIX}foreign"
     foreign.mkdir()
     os.chown(foreign, 65534, 65534)
     remove_abandoned()
     assert foreign.is_dir()
+
+
+def test_a_temporary_directory_too_deep_for_sockets_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, own_temporary_directory: Path
+) -> None:
+    deep = own_temporary_directory / ("d" * 80)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(RequestError, match="sockets of an engine have room for") as caught:
+        SocketFolder()
+    assert "TMPDIR" in str(caught.value.hint)
+    assert list(deep.iterdir()) == []

@@ -13,13 +13,24 @@ import stat
 import tempfile
 from pathlib import Path
 
+from privit.errors import RequestError
+
 PREFIX, SUFFIX = "privit-sockets-", ".sock"
+LONGEST = 103 - len(f"/{PREFIX}12345678/99{SUFFIX}")
+"""So long may the temporary directory's path be: an address of a socket has 104 bytes on some systems."""
 
 
 class SocketFolder:
     """A new folder with mode 0700 in the temporary directory; `remove` ends it."""
 
     def __init__(self) -> None:
+        place = tempfile.gettempdir()
+        if len(os.fsencode(place)) > LONGEST:
+            raise RequestError(
+                f"the temporary directory {place} has a path of {len(os.fsencode(place))} bytes; the sockets "
+                f"of an engine have room for {LONGEST}",
+                "set TMPDIR to a shorter path, as in TMPDIR=/tmp",
+            )
         remove_abandoned()
         # Under its final name only once it is locked: nobody can take it for abandoned in between.
         made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
