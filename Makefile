@@ -31,9 +31,9 @@ quick: install
 verify: install
 	$(BIN)/python -m benchmarks.verify
 
-# 200 private queries with every tenth client killed at a random moment, and 200 sessions over rough networks.
+# 1,000 private queries of 100 clients, 50 more killed at random moments, workers killed, 200 bad inputs, and 200 sessions over rough networks.
 soak: install
-	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m benchmarks.soak --out soak.json
 
 # Builds the wheel, installs it into empty environments and asks a private question from there.
 wheel: install
