@@ -20,12 +20,13 @@ lint: install
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 
+# A file's tests share what it makes, so one worker has them all.
 test: install lint
-	$(BIN)/pytest -n 2 --dist loadgroup --durations 15
+	$(BIN)/pytest -n 2 --dist loadfile --durations 15
 
 # Everything but what takes longest: under two minutes on two idle cores.
 quick: install
-	$(BIN)/pytest -n 2 --dist loadgroup -m 'not slow'
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow'
 
 # The longer "must hold" checks; writes docs/results/verify.json.
 verify: install

@@ -45,14 +45,10 @@ SLOW = (
 """What takes longest, and `make quick` leaves: servers and clients, compiling, sweeps, resumed trainings."""
 
 
-# Before the workers' own hook, which reads the groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share what it makes, so one worker has them; the tests of a page share its server."""
+    """Marks what `make quick` leaves."""
     tests = Path(__file__).parent
     for item in items:
-        together = tests / "page" if tests / "page" in item.path.parents else item.path
-        item.add_marker(pytest.mark.xdist_group(str(together.relative_to(tests))))
         if any(tests / name in (item.path, *item.path.parents) for name in SLOW):
             item.add_marker(pytest.mark.slow)
 
