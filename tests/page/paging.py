@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,21 +69,27 @@ def running_page(folder: Path, model: Path, server: str, *arguments: str) -> Ite
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "page.log"
     command = [sys.executable, "-m", "privit", "page", str(model), "--server", server, "--port", "0"]
-    places = {name: str(folder) for name in ("HOME", "TMPDIR", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
-    with log.open("wb") as output:
+    places = {name: str(folder) for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")}
+    with tempfile.TemporaryDirectory() as short, log.open("wb") as output:
+        # The same folder under a name that leaves room for the engine's sockets.
+        temporary = Path(short) / "page"
+        temporary.symlink_to(folder)
         process = subprocess.Popen(
-            [*command, "--no-browser", *arguments], stderr=output, cwd=folder, env=os.environ | places
+            [*command, "--no-browser", *arguments],
+            stderr=output,
+            cwd=folder,
+            env=os.environ | places | {"TMPDIR": str(temporary)},
         )
-    try:
-        end = time.monotonic() + START_SECONDS
-        while not (said := re.search(r"(http://127\.0\.0\.1:(\d+)/\?token=(\S+))", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
-        yield Page(said[1], int(said[2]), said[3], folder, process)
-    finally:
-        process.send_signal(2)
-        assert process.wait(60) == 0, log.read_text()
+        try:
+            end = time.monotonic() + START_SECONDS
+            while not (said := re.search(r"(http://127\.0\.0\.1:(\d+)/\?token=(\S+))", log.read_text())):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+            yield Page(said[1], int(said[2]), said[3], folder, process)
+        finally:
+            process.send_signal(2)
+            assert process.wait(60) == 0, log.read_text()
 
 
 def png(picture: np.ndarray) -> bytes:

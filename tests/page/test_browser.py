@@ -219,6 +219,7 @@ def test_try_again_asks_the_same_picture(
             browser.value("byId('again').click()")
             browser.wait_for("asking")
             browser.wait_for(ENDED)
+            assert shown(browser, "error") == ""
             assert shown(browser, "class-name") != ""
             assert "a.png" in shown(browser, "past-list")
 

@@ -59,5 +59,5 @@ def test_three_parties_answer_and_the_page_says_whom_one_trusts(tmp_path: Path, 
             assert b"no two of the three parties collude" in about
             assert helper.encode() in about
             status, found = page.predict(png(digit_like(1)))
-    assert status == 200
+    assert status == 200, found
     assert found["protocol"] == "aby3"
