@@ -210,7 +210,9 @@ def search(
         from privit.train.training_free import fitted_start
 
         fitting = FitConfig(seed=seed)
-        initial = fitted_start(run, config.granularity, config.stand_in, fitting, config.kinds, config.tokens)
+        initial = fitted_start(
+            run, config.granularity, config.stand_in, fitting, config.kinds, config.tokens
+        )
     _close_search(out, run_search(run, out, config, initial), measure, json)
 
 

@@ -304,7 +304,9 @@ def _paid(
     return {budget.name: cuts[budget.name] for budget in config.budgets}, costs
 
 
-def _fitted(start: Model, teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:
+def _fitted(
+    start: Model, teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig
+) -> Student:
     spec = start.subject.spec
     return fit(planned_student(spec, plan, teacher.weights), pixels, config, teacher.student())
 

@@ -48,7 +48,8 @@ def measure_session(
     """What set-up and queries cost over a network, with an engine process for each party.
 
     It serves nobody, so it takes semi2k-benchmark, too. `sent_bytes` and `rounds` are of the last query
-    and of the party that has more; random `pixels` (C, S, S) are used unless given.
+    and of the party that has more; random `pixels` (C, S, S) are used unless given, and several images are
+    a batch in one query.
     """
     shape = named_network(network) if isinstance(network, str) else network
     run = _measure(Path(folder), protocol(protocol_name), shape, [(shape, queries)], pixels)
@@ -82,7 +83,8 @@ async def _measure(
         pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
         async with contextlib.AsyncExitStack() as stack:
-            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack)
+            images = len(pixels) if pixels.ndim == 4 else 1
+            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack, images)
             tunnels = await _join(engines, setup_network, stack)
             started = time.monotonic()
             token = secrets.token_hex(16)
@@ -120,12 +122,14 @@ def _result(network: Network, runs: Sequence[Query]) -> dict[str, Any]:
 
 
 async def _start_engines(
-    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack
+    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack, images: int
 ) -> list[EngineProcess]:
     sides = {"server": "server", "client": "client", "helper": "client"}
     starts = [
         asyncio.ensure_future(
-            EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file, found.parties)
+            EngineProcess.start(
+                part_of(folder, sides[role]), found.name, role, log_file, found.parties, images
+            )
         )
         for role in list(RANKS)[: found.parties]
     ]

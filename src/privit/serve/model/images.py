@@ -1,7 +1,7 @@
 """The images of a batch: row r of image b stands at row r * images + b, whatever a row is.
 
-`program/batches.py` says why. Everything here is local to each party but `own_product`, and with one image all of
-it is what one would write without images.
+`program/batches.py` says why. Everything here is local to each party but `own_product`, and with one image
+all of it is what one would write without images.
 """
 
 from __future__ import annotations
