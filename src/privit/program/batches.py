@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from privit.errors import RequestError
 
 TOGETHER: Mapping[str, int] = {"cheetah": 1, "aby3": 8, "semi2k-benchmark": 8}
-"""How many images share a product of their own, by protocol; measured by `benchmarks/batches.py --products`.
+"""How many images share a product of their own, by protocol; measured by `benchmarks/own_products.py`.
 
 On aby3 a product costs what its result costs: blocks are free in bytes and save rounds. On semi2k-benchmark
 they open zeros, which a round on a WAN outweighs. On cheetah the zeros are encrypted and multiplied as

@@ -101,7 +101,7 @@ class Session:
         limit = self.options.limits.queries
         asked = self.ledger.asked(self.peer.fingerprint)
         if limit is not None and asked < limit:
-            told = f"this client has {limit - asked} of its {limit} queries left, but a batch is {self.images}"
+            told = f"this client has {limit - asked} of its {limit} queries left, a batch is {self.images}"
             return Refused("limit", told, "ask in smaller batches")
         return Refused(
             "limit", f"this client has asked all its {limit} queries", "ask the server's owner for more"
