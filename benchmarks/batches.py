@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def run(folder: Path, protocol_name: str, network_name: str, batch: int, singles
     answers = together[-1].logits.reshape(batch, -1)
     clear = np.stack([clear_logits(artifact, image) for image in pixels])
     one = np.stack([query.logits for query in alone])
-    single, whole = min(q.seconds for q in alone), min(q.seconds for q in together)
+    # Neighbours in time are compared, so that both meet the same machine.
+    pairs = alone[: len(together)]
+    single, whole = _means(pairs), _means(together)
     figures = {
         "artifact": folder.name,
         "protocol": protocol_name,
@@ -75,7 +78,9 @@ def run(folder: Path, protocol_name: str, network_name: str, batch: int, singles
         "batch": batch,
         "single": _figures(alone[-1], single),
         "whole_batch": _figures(together[-1], whole),
-        "seconds_ratio": whole / batch / single,
+        "seconds_ratio": whole["seconds"] / batch / single["seconds"],
+        "seconds_ratios": [b.seconds / batch / a.seconds for a, b in zip(pairs, together, strict=True)],
+        "processor_ratio": whole["processor_seconds"] / batch / single["processor_seconds"],
         "bytes_ratio": _most(together[-1])[0] / batch / _most(alone[-1])[0],
         "rounds_ratio": _most(together[-1])[1] / batch / _most(alone[-1])[1],
         "largest_ratio": LIMITS.get((protocol_name, network_name)),
@@ -96,9 +101,16 @@ def _most(query: Query) -> tuple[int, int]:
     return max(c.engine_bytes for c in query.counts), max(c.actions for c in query.counts)
 
 
-def _figures(query: Query, seconds: float) -> dict[str, Any]:
+def _means(queries: Sequence[Query]) -> dict[str, float]:
+    return {
+        "seconds": sum(q.seconds for q in queries) / len(queries),
+        "processor_seconds": sum(q.processor_seconds for q in queries) / len(queries),
+    }
+
+
+def _figures(query: Query, means: dict[str, float]) -> dict[str, Any]:
     sent, rounds = _most(query)
-    return {"seconds": seconds, "sent_bytes": sent, "rounds": rounds}
+    return {**means, "sent_bytes": sent, "rounds": rounds}
 
 
 def main() -> None:

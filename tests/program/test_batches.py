@@ -10,7 +10,7 @@ from programs import SPEC, drawn_case, public_of, ranges_for
 
 from privit.errors import RequestError
 from privit.plan import plan_from_counts
-from privit.program.batches import MOST_IMAGES, ONE, TOGETHER, Batch, batch_for
+from privit.program.choices import MOST_IMAGES, ONE, TOGETHER, Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operations import operations
 from privit.serve.compile.compile import compile_program

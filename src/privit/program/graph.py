@@ -13,8 +13,7 @@ import numpy as np
 from privit.artifact import Public
 from privit.operators import BY_NAME, Operator
 from privit.plan import OWN_FACTOR, Plan
-from privit.program.batches import ONE, Batch
-from privit.program.choices import Rewrites, linear_pays, merging_pays
+from privit.program.choices import ONE, Batch, Rewrites, linear_pays, merging_pays
 from privit.program.forms import ShortRoot, score_exp, short_root
 from privit.program.heads import Head, head_of, present
 from privit.program.norms import Norm, norm_of

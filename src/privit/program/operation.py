@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privit.program.batches import ONE, Batch
+from privit.program.choices import ONE, Batch
 
 
 @dataclass(frozen=True)

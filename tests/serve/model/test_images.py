@@ -9,7 +9,7 @@ import pytest
 from graphs import image_of, mixed_plan, public_of, simulate, small_spec, weights_of, with_ranges
 
 from privit.plan import Plan, uniform_plan
-from privit.program.batches import Batch
+from privit.program.choices import Batch
 from privit.program.graph import Graph
 from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol

@@ -51,7 +51,7 @@ def query(
     from privit.artifact import load_artifact
     from privit.cost.progress import forecast
     from privit.data.images import open_image
-    from privit.program.batches import batch_for
+    from privit.program.choices import batch_for
     from privit.serve.parties.client import connect
     from privit.serve.parties.watching import Watcher
     from privit.serve.wire.addresses import part_of

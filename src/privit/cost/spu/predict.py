@@ -14,7 +14,7 @@ from privit.cost.spu.table import Cost, Table, read_table, shipped_table
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
 from privit.program.as_written import written_operations
-from privit.program.batches import ONE, Batch, batch_for
+from privit.program.choices import ONE, Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations

@@ -16,8 +16,7 @@ from spu import libspu
 from privit.artifact import Public
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes
-from privit.program.batches import ONE, Batch
-from privit.program.choices import Rewrites
+from privit.program.choices import ONE, Batch, Rewrites
 from privit.program.graph import Graph
 from privit.serve.compile.shorten import shortened
 from privit.serve.engine.engine_log import quiet_engine

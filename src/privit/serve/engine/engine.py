@@ -12,7 +12,7 @@ from spu import libspu
 
 from privit.artifact import load_artifact
 from privit.errors import RequestError
-from privit.program.batches import batch_for
+from privit.program.choices import batch_for
 from privit.serve.compile.compile import (
     Program,
     client_values,
@@ -43,7 +43,7 @@ class Addresses:
 class Engine:
     """A party in its own process; `role` is server, client or helper."""
 
-    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path):
+    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path, images: int = 1):
         quiet_engine(log_file)
         self.role, self.rank = role, RANKS[role]
         self.protocol = protocol(protocol_name)
@@ -52,6 +52,7 @@ class Engine:
             raise RequestError(f"{folder} holds no weights", "serve the artifact's server/ folder")
         self.config = quiet(self.protocol.runtime_config())
         self._programs: dict[int, Program] = {}
+        self.compile(images)
 
     def compile(self, images: int) -> None:
         """Makes the program for so many images the one that is run; what was compiled is kept."""

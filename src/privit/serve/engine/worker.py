@@ -111,7 +111,8 @@ class Worker:
         from privit.serve.engine.engine import Engine
 
         log_file = Path(request["log_file"])
-        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file)
+        images = int(request["images"])
+        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file, images)
         spec = self._engine.artifact.spec
         self._image_shape = (spec.channels, spec.image_size, spec.image_size)
         compiled = self.do_compile(request)

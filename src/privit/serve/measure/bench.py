@@ -17,8 +17,7 @@ from privit.artifact import Artifact, Public, load_artifact, save_artifact
 from privit.cost.estimate import estimate
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
-from privit.program.batches import ONE, batch_for
-from privit.program.choices import Rewrites
+from privit.program.choices import ONE, Rewrites, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.ranges import RangeRecorder

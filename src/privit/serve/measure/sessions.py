@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 import tempfile
@@ -31,11 +32,12 @@ PATIENCE_SECONDS = 4 * 3600.0
 
 
 class Query(NamedTuple):
-    """One query: what each party sent, how long it took, and the answer."""
+    """One query: what each party sent, how long it took, the answer, and all parties' processor time."""
 
     counts: list[Counts]
     seconds: float
     logits: np.ndarray
+    processor_seconds: float
 
 
 def measure_session(
@@ -88,6 +90,15 @@ class Parties:
             totals[own] = totals[own] + tunnel.counts()[0]
         return totals
 
+    def processor_seconds(self) -> float:
+        """Processor time of all parties so far, which other work on the machine hardly changes."""
+        ticks = 0
+        for engine in self._engines:
+            # Behind the name, which may hold blanks: user and system time are the 14th and 15th field.
+            fields = Path(f"/proc/{engine.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     async def open(self) -> None:
         """Links the engines and sets them up."""
         token, parties = secrets.token_hex(16), len(self._engines)
@@ -95,14 +106,14 @@ class Parties:
 
     async def query(self, pixels: np.ndarray) -> Query:
         """One query with one image (C, S, S), or as many as the session was compiled for."""
-        before, started = self.sent(), time.monotonic()
+        before, started, used = self.sent(), time.monotonic(), self.processor_seconds()
         work = [e.query(pixels if rank == CLIENT else None) for rank, e in enumerate(self._engines)]
         answers = await asyncio.gather(*work)
         seconds = time.monotonic() - started
         logits = answers[CLIENT][0]
         assert logits is not None
         counts = [now - then for now, then in zip(self.sent(), before, strict=True)]
-        return Query(counts, seconds, logits)
+        return Query(counts, seconds, logits, self.processor_seconds() - used)
 
 
 @contextlib.asynccontextmanager

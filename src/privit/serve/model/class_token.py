@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from privit.operators import BY_NAME
-from privit.program.batches import Batch
+from privit.program.choices import Batch
 from privit.program.graph import Graph
 from privit.serve.model.attention import Observe, Rows, attention_weights, constant_weight, normalised
 from privit.serve.model.images import own_product, repeated, sum_of_rows, transposed

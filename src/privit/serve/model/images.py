@@ -1,6 +1,6 @@
 """The images of a batch: row r of image b stands at row r * images + b, whatever a row is.
 
-`program/batches.py` says why. Everything here is local to each party but `own_product`, and with one image
+`program/choices.py` says why. Everything here is local to each party but `own_product`, and with one image
 all of it is what one would write without images.
 """
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from privit.program.batches import Batch
+from privit.program.choices import Batch
 
 
 def rows_of_all(index: np.ndarray, images: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from privit.artifact import Public, load_artifact
 from privit.cost.network import Network
 from privit.data.images import Picture, preprocess
 from privit.errors import ConnectionFailed, PrivitError, RequestError
-from privit.program.batches import batch_for
+from privit.program.choices import batch_for
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.health import ask_health, client_hello, health

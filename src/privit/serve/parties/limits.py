@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privit.errors import WorkError, config_error
-from privit.program.batches import MOST_IMAGES
+from privit.program.choices import MOST_IMAGES
 from privit.serve.wire.addresses import keeping
 from privit.serve.wire.tls import is_loopback
 
