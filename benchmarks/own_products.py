@@ -1,4 +1,4 @@
-"""Forms of the products that each image of a batch has for itself: `python -m benchmarks.own_products cheetah`.
+"""Forms of the products that each image of a batch has for itself: `python -m benchmarks.own_products aby3`.
 
 Scores (q k^T) and what they weight (a v) belong to one image. Every form below gives the same numbers;
 they differ in bytes, rounds and computing. `program/choices.py` has what was chosen for each protocol.

@@ -44,7 +44,7 @@ def query(
         protocol: cheetah or aby3, as the server runs.
         certs: Folder made by `privit certs`, for mutual TLS.
         helper: HOST:PORT of the neutral third party, for aby3.
-        batch: How many images go in one query and share its rounds; the last one is filled up.
+        batch: How many images may share a query and its rounds.
         csv: Print the answers as CSV.
         json: Print one JSON object, and nothing while it works.
     """
@@ -64,7 +64,7 @@ def query(
     # Every file is read before anything is sent, so that a bad one costs nothing.
     for path in paths:
         open_image(path)
-    batch = batch_for(protocol, min(batch, len(paths))).images
+    batch = even_batch(len(paths), batch_for(protocol, batch).images)
     ahead = forecast(load_artifact(part_of(model, "client")), protocol, batch)
     result: dict[str, Any] = {"protocol": protocol, "batch": batch}
     predictions: list[dict[str, Any]] = []
@@ -92,6 +92,12 @@ def query(
             raise
     _show(result, predictions, names, csv, json)
     _refuse_outside(predictions)
+
+
+def even_batch(images: int, most: int) -> int:
+    """How many of the images go in each query: as few queries as `most` allows, all nearly equally full."""
+    queries = -(-images // most)
+    return -(-images // queries)
 
 
 def _called(names: Sequence[str]) -> str:
