@@ -19,6 +19,7 @@ def cost(
     profile: str = "paper",
     protocol: str | None = None,
     network: str | None = None,
+    batch: int = 1,
     explain: bool = False,
     unit: str = "seconds",
     figure: Path | None = None,
@@ -33,6 +34,7 @@ def cost(
         profile: paper, circuits, circuits-NUMBER-RECOVERY, each also -without-square; or spu.
         protocol: cheetah, aby3 or semi2k-benchmark, for --profile spu.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s), for --profile spu.
+        batch: How many images a query answers, for --profile spu; all figures are of the query.
         explain: Per layer and kind, what to remove next.
         unit: bytes, rounds or seconds, for --explain with --profile spu.
         figure: Write the breakdown by kind as a picture.
@@ -48,7 +50,9 @@ def cost(
     options: dict[str, Any] = {"protocol": protocol, "network": network}
     options = {name: value for name, value in options.items() if value is not None}
     if profile == "spu":
-        options |= {"ranges": subject.public.ranges, "guard": subject.public.guard}
+        options |= {"ranges": subject.public.ranges, "guard": subject.public.guard, "batch": batch}
+    elif batch != 1:
+        raise RequestError(f"the profile {profile} prices one image", "--batch belongs to --profile spu")
     found = estimate(subject.spec, subject.plan, profile, **options)
     if figure is not None:
         if profile == "spu":

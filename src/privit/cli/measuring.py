@@ -56,6 +56,7 @@ def bench(
     protocol: str = "cheetah",
     against: str = "",
     network: str | None = None,
+    batch: int = 1,
     write_ranges: Path | None = None,
     products: bool = False,
     figure: Path | None = None,
@@ -69,6 +70,7 @@ def bench(
         protocol: cheetah, aby3 or semi2k-benchmark (not private).
         against: Also dense, dense-rewritten, scatter (separated by commas), in the same run.
         network: lan, wan or RTT,BANDWIDTH (ms, Mbit/s): two processes through a shaped tunnel.
+        batch: How many images the query answers; all figures are of the query.
         write_ranges: Write the ranges that were used to this file, for --ranges of cost, bench and compile.
         products: Also run every shape of matrix product alone, for its seconds.
         figure: Draw the time line of the query into this file (.png or .svg).
@@ -91,6 +93,7 @@ def bench(
         seed=synthetic.seed,
         progress=note,
         products=products,
+        batch=batch,
     )
     if figure is not None:
         from privit.report.figures.style import png, svg
@@ -154,7 +157,7 @@ def _show_bench(result: dict[str, Any]) -> None:
     ]
     title = (
         f"{result['protocol']} ({'private' if result['private'] else 'NOT private'}, {result['measured_on']})"
-    )
+    ) + (f", a query of {result['batch']} images" if result["batch"] > 1 else "")
     show_rows(title, ("graph", "sent", "rounds", "seconds", "set-up"), rows)
     _show_seconds(result)
 

@@ -20,6 +20,7 @@ def serve(
     queue: int = 16,
     places_each: int = 2,
     queries: int | None = None,
+    batch: int = 8,
     helper: str | None = None,
 ) -> None:
     """Hold the weights and answer private queries.
@@ -33,13 +34,16 @@ def serve(
         sessions: How many clients are served at the same time.
         queue: How many more may wait.
         places_each: How many sessions and places in line one certificate may hold.
-        queries: How many queries each client may make, kept over restarts.
+        queries: How many images each client may ask about, kept over restarts.
+        batch: How many images one query may hold.
         helper: HOST:PORT of the neutral third party, for aby3.
     """
     from privit.serve.parties.limits import Limits
     from privit.serve.parties.server import serve as run_server
 
-    limits = Limits(sessions=sessions, queue=queue, places_each=places_each, queries=queries)
+    limits = Limits(
+        sessions=sessions, queue=queue, places_each=places_each, queries=queries, batch=batch
+    )
     run_server(
         folder,
         port,
@@ -58,6 +62,7 @@ def helper(
     host: str = "127.0.0.1",
     certs: Path | None = None,
     sessions: int = 4,
+    batch: int = 8,
 ) -> None:
     """Be aby3's neutral third party: holds neither weights nor images.
 
@@ -67,6 +72,7 @@ def helper(
         host: Where to listen; any address but loopback needs --certs.
         certs: Folder made by `privit certs`, for mutual TLS.
         sessions: How many sessions at the same time.
+        batch: How many images one query may hold.
     """
     from privit.serve.parties.helper import run_helper
     from privit.serve.parties.limits import Limits
@@ -76,7 +82,7 @@ def helper(
         port,
         host=host,
         certs=certs,
-        limits=Limits(sessions=sessions),
+        limits=Limits(sessions=sessions, batch=batch),
         on_ready=lambda chosen: note(f"ready on {host}:{chosen}"),
     )
 

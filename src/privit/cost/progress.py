@@ -85,10 +85,14 @@ class Progress:
         }
 
 
-def forecast(artifact: Artifact, protocol: str) -> Forecast:
-    """What a session with this artifact will send, from the shipped table; seconds are those of a LAN."""
+def forecast(artifact: Artifact, protocol: str, batch: int = 1) -> Forecast:
+    """What a session with this artifact will send, from the shipped table; seconds are those of a LAN.
+
+    A query of it answers a whole batch of images.
+    """
+    ranges, guard = artifact.public.ranges, artifact.public.guard
     try:
-        cost = estimate_spu(artifact.spec, artifact.plan, protocol, ranges=artifact.public.ranges)
+        cost = estimate_spu(artifact.spec, artifact.plan, protocol, ranges=ranges, guard=guard, batch=batch)
     except PrivitError:
         # A plan that no table knows is still served: its progress has no end in sight.
         return Forecast()

@@ -27,8 +27,8 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
     for head in heads:
         if head.form == "linear":
             wide = inner + BY_NAME[head.names[0]].fitted
-            note("matmul", wide, spec.tokens_in(layer), inner)
-            note("matmul", rows, wide, inner)
+            note.own("matmul", wide, spec.tokens_in(layer), inner)
+            note.own("matmul", rows, wide, inner)
         for entry in (BY_NAME[name] for name in head.names):
             if entry.family == "constant":
                 _constant(entry, head, inner, spec.tokens_in(layer), note)
@@ -45,11 +45,11 @@ def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, no
     if reading:
         _query(graph, layer, norm, reading * inner, note)
         note("matmul_weight", reading, reading * inner, width + 1)
-        note("matmul", reading, width, tokens)
+        note.own("matmul", reading, width, tokens)
         note(by_factor, reading * tokens if norm.scales else 0)
         _weights(graph, layer, heads, note)
         note(by_factor, len(heads) * tokens if norm.scales else 0)
-        note("matmul", len(heads), tokens, width)
+        note.own("matmul", len(heads), tokens, width)
     else:
         _constant_heads(norm, heads, tokens, width, note)
     note("matmul_weight", len(heads), width + 1, width)
@@ -62,8 +62,11 @@ def _query(graph: Graph, layer: int, norm: Norm, columns: int, note: Recorder) -
     width, first = graph.spec.width, norm.groups[0]
     own = layer == 0
     server = own and (not norm.scales or (norm.split and first.family == "constant"))
-    if norm.scales:
-        weight = (own or (norm.split and first.family == "constant")) and not server
+    if norm.scales and server:
+        # The same for every image, which the compiler sees.
+        note.once("multiply", width)
+    elif norm.scales:
+        weight = own or (norm.split and first.family == "constant")
         note("multiply_weight" if weight else "multiply", width)
     note("matmul" if server else "matmul_weight", 1, width, columns)
 
@@ -78,11 +81,14 @@ def _constant_heads(norm: Norm, heads: Sequence[Head], tokens: int, width: int, 
             "multiply" if norm.constant else "multiply_weight",
             len(heads) * (tokens if norm.scales else width),
         )
-        note("scale_weight", len(heads) if len(heads) <= 2 else 0)
+        if len(heads) == 1:
+            note.once("scale_weight", 1)
+        else:
+            note("scale_weight", 2 if len(heads) == 2 else 0)
     else:
         note("scale_weight" if norm.constant else "multiply_public", tokens if norm.scales else width)
     if norm.scales:
-        note("matmul_weight" if norm.constant else "matmul", len(heads), tokens, width)
+        note.own("matmul_weight" if norm.constant else "matmul", len(heads), tokens, width)
 
 
 def _constant(entry: Operator, head: Head, inner: int, tokens: int, note: Recorder) -> None:
@@ -93,7 +99,7 @@ def _constant(entry: Operator, head: Head, inner: int, tokens: int, note: Record
         note("multiply_public", inner if tokens > 1 else 0)
     else:
         # The compiler multiplies the constant with the secret sign first.
-        note("scale_weight", 1)
+        note.once("scale_weight", 1)
     if head.quadratic:
         note("multiply_weight", inner)
 
@@ -102,7 +108,7 @@ def _project(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: 
     width = graph.spec.width
     reading = sum(head.form != "constant" for head in heads) * inner
     if not reading:
-        note("scale_weight", width if graph.spec.tokens_in(layer) > 1 else 0)
+        note.once("scale_weight", width if graph.spec.tokens_in(layer) > 1 else 0)
         note("matmul_weight", 1, width, width)
         return
     note("matmul_weight", graph.spec.tokens_in(layer), width, 2 * reading + width)
@@ -113,10 +119,10 @@ def _by_scores(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note
     sizes = [sum(rows.size for rows in head.scored.values()) for head in heads]
     _scaled(graph, layer, heads, inner, note)
     for rows in sizes:
-        note("matmul", rows, inner, tokens)
+        note.own("matmul", rows, inner, tokens)
     _weights(graph, layer, heads, note)
     for rows in sizes:
-        note("matmul", rows, tokens, inner)
+        note.own("matmul", rows, tokens, inner)
     _normalised(graph, layer, heads, inner, note)
     for head in heads:
         for name, index in head.scored.items():
@@ -133,7 +139,10 @@ def _scaled(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: R
             note("multiply_weight", size[key] * inner)
     if public.keys() == secret.keys() and len(set(public.values())) == 1:
         # The compiler multiplies the one public scale with the secret ones first.
-        note("scale_weight", sum(size[key] for key in public) if len(public) > 1 else 1)
+        if len(public) > 1:
+            note("scale_weight", sum(size[key] for key in public))
+        else:
+            note.once("scale_weight", 1)
     else:
         note("multiply_public", sum(size[key] for key in public) * inner)
     note("multiply_weight", sum(size[key] for key in secret) * inner)

@@ -13,7 +13,7 @@ import numpy as np
 from privit.artifact import Public
 from privit.operators import BY_NAME, Operator
 from privit.plan import OWN_FACTOR, Plan
-from privit.program.choices import Rewrites, linear_pays, merging_pays
+from privit.program.choices import ONE, Batch, Rewrites, linear_pays, merging_pays
 from privit.program.forms import ShortRoot, score_exp, short_root
 from privit.program.heads import Head, head_of, present
 from privit.program.norms import Norm, norm_of
@@ -63,11 +63,12 @@ class Graph:
     rewrites: Rewrites = field(default_factory=Rewrites)
     ranges: Mapping[str, float] = field(default_factory=dict)
     guard: bool = False
+    batch: Batch = ONE
 
     @classmethod
-    def of(cls, public: Public, plan: Plan, rewrites: Rewrites | None = None) -> Graph:
+    def of(cls, public: Public, plan: Plan, rewrites: Rewrites | None = None, batch: Batch = ONE) -> Graph:
         """The graph of an artifact's public part."""
-        return cls(public.spec, plan, rewrites or Rewrites(), public.ranges, public.guard)
+        return cls(public.spec, plan, rewrites or Rewrites(), public.ranges, public.guard, batch)
 
     def block(self, layer: int) -> Block:
         """Sizes of one block."""

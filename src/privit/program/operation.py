@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from privit.program.choices import ONE, Batch
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -22,11 +24,22 @@ class Operation:
 
 @dataclass
 class Recorder:
-    """Collects operations in the order in which the program runs them."""
+    """Collects operations in the order in which the program runs them, of all images of its batch."""
 
+    batch: Batch = ONE
     operations: list[Operation] = field(default_factory=list)
 
     def __call__(self, name: str, *sizes: int) -> None:
-        """Notes one operation; one without elements costs nothing."""
+        """Notes one operation with its sizes for one image; its rows or values are those of all images."""
+        rows, *others = sizes
+        self.once(name, rows * self.batch.images, *others)
+
+    def own(self, name: str, rows: int, inner: int, columns: int) -> None:
+        """Notes the products of each image's own two matrices, with the sizes of one image's."""
+        for images in self.batch.groups:
+            self.once(name, images * rows, images * inner, columns)
+
+    def once(self, name: str, *sizes: int) -> None:
+        """Notes one operation with its sizes for the whole batch; one without elements costs nothing."""
         if all(sizes):
             self.operations.append(Operation(name, sizes))

@@ -26,22 +26,22 @@ def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
     """
     assert graph.rewrites == Rewrites(), graph.rewrites
     spec = graph.spec
-    note = Recorder()
+    note = Recorder(graph.batch)
     note("matmul_input", spec.patches, spec.patch_values, spec.width)
     yield "embedding", note.operations
     for layer in range(spec.depth):
-        note = Recorder()
+        note = Recorder(graph.batch)
         _before_attention(graph, layer, note)
         attention(graph, layer, note)
         _norm(graph, f"blocks.{layer}.norm2", graph.query_rows(layer), note)
         mlp(graph, layer, note)
         yield f"layer {layer}", note.operations
-    note = Recorder()
+    note = Recorder(graph.batch)
     _final_norm(graph, note)
     note("matmul_weight", 1, spec.width, spec.classes)
     yield "head", note.operations
     if graph.guard:
-        note = Recorder()
+        note = Recorder(graph.batch)
         record_guard(graph, note)
         yield "guard", note.operations
 
@@ -58,8 +58,9 @@ def _before_attention(graph: Graph, layer: int, note: Recorder) -> None:
     """The pool, if there is one, which also mixes factors that are read later, and the first LayerNorm."""
     spec = graph.spec
     if spec.blocks[layer].pool:
-        width = spec.width + graph.carries(layer, only_patches=True)
-        note("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), width)
+        # The secret matrix stands on the left: images are more columns of what it mixes.
+        columns = graph.batch.images * (spec.width + graph.carries(layer, only_patches=True))
+        note.once("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), columns)
     normalise = _factor if graph.reads_one_row(layer) else _norm
     normalise(graph, f"blocks.{layer}.norm1", spec.tokens_in(layer), note)
 
@@ -81,9 +82,11 @@ def _factor(graph: Graph, name: str, rows: int, note: Recorder) -> None:
     # Squares and linear factors of the class token and of patches are computed together where both have them.
     note("square", rows * graph.spec.width if norm.all_own else 0)
     note("multiply_public", rows if norm.all_linear and graph.variance_scale(name) != 1 else 0)
-    for entry, size in zip(norm.groups, sizes, strict=True):
+    for place, (entry, size) in enumerate(zip(norm.groups, sizes, strict=True)):
         if entry.family in OWN_FACTOR:
-            note("square", 0 if norm.all_own else size * graph.spec.width)
+            # Before the first block the class token is the same for every image, which the compiler sees.
+            square = note.once if norm.split and name == "blocks.0.norm1" and place == 0 else note
+            square("square", 0 if norm.all_own else size * graph.spec.width)
             _own_factor(graph, name, entry, 0 if norm.all_linear else size, note)
     # The class token's row is brought to the scale that is folded for the patches.
     note("multiply_weight", int(norm.split and norm.groups[0].family != "constant"))

@@ -18,7 +18,7 @@ from PIL import Image
 from serving import digit_like, make_artifact
 
 from privit.cli import main
-from privit.cli.asking.querying import images_below, labels
+from privit.cli.asking.querying import even_batch, images_below, labels
 from privit.errors import RequestError
 from privit.serve.parties.limits import Limits
 from privit.serve.parties.processes import local_server
@@ -78,15 +78,17 @@ def test_on_a_terminal_there_is_one_bar_and_then_a_table_with_whole_names(
     assert LONG not in table
 
 
-def test_csv_has_a_row_for_each_image_and_lines_go_elsewhere(
+def test_csv_has_a_row_for_each_image_of_a_batch_and_lines_go_elsewhere(
     pictures: Path, asking: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["query", "--images", str(pictures), *asking, "--csv"]) == 0
+    assert main(["query", "--images", str(pictures), *asking, "--csv", "--batch", "8"]) == 0
     captured = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(captured.out)))
     assert [row["image"] for row in rows] == [str(path) for path in images_below(pictures)]
     assert all(0 < float(row["probability"]) <= 1 and int(row["rounds"]) > 100 for row in rows)
-    assert "IMG_0001.png (1 of 2): computing privately ..." in captured.err
+    assert [row["images"] for row in rows] == ["2", "2"]
+    assert rows[0]["rounds"] == rows[1]["rounds"], "both are of the one query that answered them"
+    assert "IMG_0001.png and 1 more: computing privately ..." in captured.err
 
 
 def test_json_comes_without_a_word_and_answers_survive_a_refusal(
@@ -124,6 +126,13 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
         images_below(tmp_path)
     with pytest.raises(RequestError, match="is not a folder"):
         images_below(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("images", "most", "expected"), [(3, 8, 3), (8, 8, 8), (10, 8, 5), (17, 8, 6), (5, 1, 1)]
+)
+def test_queries_are_few_and_nearly_equally_full(images: int, most: int, expected: int) -> None:
+    assert even_batch(images, most) == expected
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, plan_from_kept, uniform_plan
+from privit.program.choices import batch_for
 from privit.program.operation import Operation
 from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
-from privit.serve.measure.bench import random_image, random_weights
+from privit.serve.measure.bench import random_images, random_weights
 from privit.spec import Granularity, sites
 
 PLAN = plan_from_counts(SPEC, [3, 1], [4, 2])
@@ -39,14 +40,17 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("semi2k-benchmark", 0.0), ("aby3", 0.05)])
-def test_a_plan_it_was_not_fitted_on_is_predicted(name: str, tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "tolerance", "batch"),
+    [("semi2k-benchmark", 0.0, 1), ("aby3", 0.05, 1), ("semi2k-benchmark", 0.0, 3), ("aby3", 0.05, 3)],
+)
+def test_a_plan_it_was_not_fitted_on_is_predicted(name: str, tolerance: float, batch: int) -> None:
     public, found = public_of(SPEC), protocol(name)
-    program = compile_program(public, PLAN)
+    program = compile_program(public, PLAN, batch=batch_for(name, batch))
     weights = random_weights(public, PLAN, seed=0)
-    image = client_values(public, random_image(public, seed=0))
+    image = client_values(public, random_images(public, 0, batch))
     real = simulate(program, found, server_values(public, PLAN, weights), image).counts
-    guess = estimate_spu(SPEC, PLAN, name)
+    guess = estimate_spu(SPEC, PLAN, name, batch=batch)
     assert guess["sent_bytes"] == pytest.approx(real.sent_bytes, rel=tolerance, abs=1)
     assert guess["rounds"] == pytest.approx(real.rounds, rel=tolerance, abs=1)
 

@@ -128,3 +128,10 @@ def test_the_scatter_graph_refuses_stand_ins_it_does_not_know() -> None:
     subject = Artifact(public_of(spec), uniform_plan(spec, "quadratic", "squared_attn"))
     with pytest.raises(RequestError, match="not quadratic"):
         bench(subject, "semi2k-benchmark", ["scatter"])
+
+
+@pytest.mark.parametrize("graph", ["dense", "scatter"])
+def test_a_graph_as_commonly_written_takes_no_batch(graph: str) -> None:
+    spec = vit_spec(8, 4, 16, 2, 2, 5, channels=1)
+    with pytest.raises(RequestError, match=f"the graph {graph} takes one image"):
+        bench(Artifact(public_of(spec), uniform_plan(spec), None), against=[graph], batch=2)

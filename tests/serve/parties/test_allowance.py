@@ -105,3 +105,9 @@ def test_the_address_space_of_a_worker_is_bounded(served: Served) -> None:
     lines = Path(f"/proc/{worker}/limits").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("Max address space"))
     assert "unlimited" not in line
+
+
+def test_what_may_be_sent_follows_the_batch(served: Served) -> None:
+    one, eight = (allowance_of(served.artifact, "cheetah", images) for images in (1, 8))
+    assert one.setup_bytes == eight.setup_bytes
+    assert one.query_bytes < eight.query_bytes < 8 * one.query_bytes

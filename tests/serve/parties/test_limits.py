@@ -195,3 +195,19 @@ async def _hold(places: Places, peer: Peer) -> None:
 async def _enter(places: Places) -> None:
     async with places.place(Caller(), PEER):  # type: ignore[arg-type]
         pass
+
+
+def test_a_batch_counts_as_many_queries_as_it_has_images(tmp_path: Path) -> None:
+    ledger = QueryLedger(tmp_path / "queries.sqlite")
+    assert ledger.take("alice", 10, images=8) == 2
+    assert ledger.take("alice", 10, images=8) is None
+    assert ledger.take("alice", 10) == 1
+    assert ledger.take("bob", 7, images=8) is None
+    assert (ledger.asked("alice"), ledger.asked("bob")) == (9, 0)
+    ledger.close()
+
+
+@pytest.mark.parametrize("batch", [0, 65])
+def test_a_batch_limit_that_is_no_number_of_images_is_refused(batch: int) -> None:
+    with pytest.raises(RequestError, match=f"batch is {batch}, not a number of images from 1 to 64"):
+        Limits(batch=batch)

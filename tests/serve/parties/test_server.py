@@ -18,7 +18,8 @@ from privit.errors import ConnectionFailed, PrivitError, RequestError
 from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
-from privit.serve.parties.client import Client, _health, connect, health
+from privit.serve.parties.client import Client, connect, health
+from privit.serve.parties.health import ask_health
 from privit.serve.parties.limits import Limits
 from privit.serve.parties.processes import local_server
 from privit.serve.parties.server import Server, serve
@@ -95,8 +96,8 @@ def test_a_client_that_comes_while_the_server_starts_is_told_so_and_waits(
             return 300.0
 
         with pytest.raises(ConnectionFailed, match="is still starting"):
-            await _health(address, None, 30.0)
-        assert (await _health(address, None, 30.0, on_starting))["protocol"] == "cheetah"
+            await ask_health(address, None, 30.0)
+        assert (await ask_health(address, None, 30.0, on_starting))["protocol"] == "cheetah"
         assert waited == [False]
         await starting
         await server.stop()

@@ -12,7 +12,16 @@ from privit.artifact import FORMAT_VERSION, load_artifact
 from privit.errors import HandshakeError
 from privit.plan import uniform_plan
 from privit.serve.engine.protocols import protocol
-from privit.serve.wire.handshake import NAMES, check, describe, first_difference, short
+from privit.serve.wire.handshake import (
+    NAMES,
+    batch_of,
+    check,
+    check_batch,
+    describe,
+    first_difference,
+    of_batch,
+    short,
+)
 
 HASHES = {name: f"{i:064x}" for i, name in enumerate(NAMES)}
 
@@ -59,7 +68,7 @@ def test_server_and_client_folder_of_one_artifact_have_one_description(tmp_path:
         for side in ("server", "client")
     ]
     assert described[0] == described[1]
-    assert set(described[0]) == set(NAMES)
+    assert set(described[0]) == set(NAMES) - {"batch"}
 
 
 def test_another_plan_or_runtime_configuration_changes_the_description(tmp_path: Path) -> None:
@@ -92,3 +101,30 @@ def test_a_guard_on_one_side_alone_is_refused_by_name(tmp_path: Path) -> None:
     assert first_difference(first, other) == "guard"
     with pytest.raises(HandshakeError, match="the server runs guard off, but out/client describes guard on"):
         check(first, other, "out/client")
+
+
+def test_a_description_without_a_batch_means_one_image(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path)
+    one, eight = (describe(artifact, "cheetah", "p" * 64, b"", "", images) for images in (1, 8))
+    assert "batch" not in one
+    assert (batch_of(one), batch_of(eight)) == (1, 8)
+    assert first_difference(one, eight) == "batch"
+    assert first_difference(of_batch(one, eight), eight) is None
+    other = one | {"program": "q" * 64}
+    assert first_difference(of_batch(one, other), other) == "program"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "8.0", "99999", "\u0663"])
+def test_a_batch_that_is_no_number_of_images_is_refused(text: str) -> None:
+    with pytest.raises(HandshakeError, match="not a number of images"):
+        batch_of({"batch": text})
+
+
+def test_a_batch_beyond_the_limit_is_refused_in_these_words() -> None:
+    assert check_batch({"batch": "8"}, 8, "this server") == 8
+    with pytest.raises(HandshakeError) as error:
+        check_batch({"batch": "9"}, 8, "this server")
+    assert str(error.value) == (
+        "a batch of 9 images was asked for, but this server takes 8 in one query at most\n"
+        "hint: ask with --batch 8, or ask its owner to start it with a larger --batch"
+    )

@@ -7,13 +7,16 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
 from privit.cli.asking.waiting import Waiting
 from privit.cli.output import megabytes, note, percent, show_csv, show_json, show_rows
 from privit.errors import OutsideRanges, PrivitError, RequestError
+
+if TYPE_CHECKING:
+    from privit.serve.parties.client import Prediction
 
 INSIDE = {True: "yes", False: "NO", None: "not guarded"}
 """How an answer's guard is shown."""
@@ -27,6 +30,7 @@ def query(
     protocol: str = "cheetah",
     certs: Path | None = None,
     helper: str | None = None,
+    batch: int = 1,
     csv: bool = False,
     json: bool = False,
 ) -> None:
@@ -40,12 +44,14 @@ def query(
         protocol: cheetah or aby3, as the server runs.
         certs: Folder made by `privit certs`, for mutual TLS.
         helper: HOST:PORT of the neutral third party, for aby3.
+        batch: How many images may share a query and its rounds.
         csv: Print the answers as CSV.
         json: Print one JSON object, and nothing while it works.
     """
     from privit.artifact import load_artifact
     from privit.cost.progress import forecast
     from privit.data.images import open_image
+    from privit.program.choices import batch_for
     from privit.serve.parties.client import connect
     from privit.serve.parties.watching import Watcher
     from privit.serve.wire.addresses import part_of
@@ -58,21 +64,26 @@ def query(
     # Every file is read before anything is sent, so that a bad one costs nothing.
     for path in paths:
         open_image(path)
-    ahead = forecast(load_artifact(part_of(model, "client")), protocol)
-    result: dict[str, Any] = {"protocol": protocol}
+    batch = even_batch(len(paths), batch_for(protocol, batch).images)
+    ahead = forecast(load_artifact(part_of(model, "client")), protocol, batch)
+    result: dict[str, Any] = {"protocol": protocol, "batch": batch}
     predictions: list[dict[str, Any]] = []
     names = labels(paths)
-    with Waiting(ahead, len(paths), quiet=json) as waiting:
+    with Waiting(ahead, -(-len(paths) // batch), quiet=json) as waiting:
         try:
             watcher = Watcher(moved=waiting.moved)
-            with connect(model, server, protocol, certs, helper, tell=waiting.say, watcher=watcher) as client:
+            with connect(
+                model, server, protocol, certs, helper, tell=waiting.say, watcher=watcher, batch=batch
+            ) as client:
                 result |= {"private": client.private, "measured_on": "processes"}
                 result |= {"setup_bytes": client.setup.sent_bytes, "setup_rounds": client.setup.rounds}
-                for path, name in zip(paths, names, strict=True):
-                    waiting.next(name)
-                    found = client.predict(path)
-                    predictions.append({"image": str(path), **_prediction(found)})
-                    waiting.answered(found, f"{found.class_name} ({percent(max(found.probabilities))})")
+                for start in range(0, len(paths), batch):
+                    together = slice(start, start + batch)
+                    waiting.next(_called(names[together]))
+                    found = client.predict_batch(paths[together])
+                    for path, each in zip(paths[together], found, strict=True):
+                        predictions.append({"image": str(path), **_prediction(each)})
+                    waiting.answered(found[-1], ", ".join(map(_answer, found)))
         except PrivitError:
             # What was answered before is not lost with the rest.
             if predictions:
@@ -81,6 +92,21 @@ def query(
             raise
     _show(result, predictions, names, csv, json)
     _refuse_outside(predictions)
+
+
+def even_batch(images: int, most: int) -> int:
+    """How many of the images go in each query: as few queries as `most` allows, all nearly equally full."""
+    queries = -(-images // most)
+    return -(-images // queries)
+
+
+def _called(names: Sequence[str]) -> str:
+    """What the images of one query are called."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _answer(found: Prediction) -> str:
+    return f"{found.class_name} ({percent(max(found.probabilities))})"
 
 
 def _refuse_outside(predictions: Sequence[dict[str, Any]]) -> None:
@@ -181,7 +207,8 @@ def _show(
         for name, p in zip(names, predictions, strict=False)
     ]
     columns = ("image", "class", "probability", "in range", "sent", "rounds", "seconds")
-    show_rows(f"protocol {result['protocol']}", columns, rows)
+    shared = f", what was sent is of a query of {result['batch']}" if result["batch"] > 1 else ""
+    show_rows(f"protocol {result['protocol']}{shared}", columns, rows)
 
 
 VERBS: dict[str, Callable[..., None]] = {"query": query, "page": page}

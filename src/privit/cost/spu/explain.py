@@ -46,6 +46,7 @@ def explain_spu(
     network: str | Network = "lan",
     ranges: Mapping[str, float] | None = None,
     guard: bool = False,
+    batch: int = 1,
 ) -> list[SpuRemoval]:
     """Per layer and kind what the exact sites cost, what is best removed next first.
 
@@ -57,7 +58,7 @@ def explain_spu(
     where = named_network(network) if isinstance(network, str) else network
 
     def price(given: Plan) -> float:
-        return _price(table, query_cost(table, spec, given, ranges, guard=guard), where, unit)
+        return _price(table, query_cost(table, spec, given, ranges, guard=guard, batch=batch), where, unit)
 
     whole = price(plan)
     removals = []

@@ -14,6 +14,7 @@ from privit.cost.spu.table import Cost, Table, read_table, shipped_table
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
 from privit.program.as_written import written_operations
+from privit.program.choices import ONE, Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
@@ -33,8 +34,11 @@ def estimate_spu(
     rewrites: str = "all",
     table: Path | None = None,
     guard: bool = False,
+    batch: int = 1,
 ) -> dict[str, Any]:
     """What one query costs after set-up, with the keys of `privit bench`; nothing of it is measured.
+
+    A query of a `batch` answers so many images, and all figures are of the whole query.
 
     `ranges` are those of the artifact; without them the engine's generic functions are counted. The
     graphs dense and dense-rewritten stand for the untouched model, whatever the plan and its pools, and have
@@ -44,7 +48,7 @@ def estimate_spu(
         raise RequestError(f"no graph is called {rewrites!r}", "known: " + ", ".join(GRAPHS))
     found = read_table(table) if table else shipped_table(protocol)
     where = named_network(network) if isinstance(network, str) else network
-    segments = list(_segments(spec, plan, rewrites, ranges, guard))
+    segments = list(_segments(spec, plan, rewrites, ranges, guard, batch_for(found.protocol, batch)))
     costs, refills = _priced(found, segments)
     total = _sum(found, costs.values())
     whole = total + refills
@@ -55,6 +59,7 @@ def estimate_spu(
         "measured_on": "estimated",
         "engine": found.engine,
         "network": str(where),
+        "batch": batch,
         "sent_bytes": round(whole.most_bytes),
         "rounds": round(whole.most_rounds),
         "setup_bytes": round(found.setup_bytes),
@@ -76,9 +81,11 @@ def query_cost(
     ranges: Mapping[str, float] | None = None,
     rewrites: str = "all",
     guard: bool = False,
+    batch: int = 1,
 ) -> Cost:
     """All operations of one query together, refills of transfers apart."""
-    costs, _ = _priced(table, list(_segments(spec, plan, rewrites, ranges, guard)))
+    images = batch_for(table.protocol, batch)
+    costs, _ = _priced(table, list(_segments(spec, plan, rewrites, ranges, guard, images)))
     return _sum(table, costs.values())
 
 
@@ -93,15 +100,22 @@ def query_seconds(table: Table, total: Cost, where: Network) -> float:
 
 
 def _segments(
-    spec: Spec, plan: Plan, rewrites: str, ranges: Mapping[str, float] | None, guard: bool = False
+    spec: Spec,
+    plan: Plan,
+    rewrites: str,
+    ranges: Mapping[str, float] | None,
+    guard: bool,
+    batch: Batch,
 ) -> Iterator[tuple[str, list[Operation]]]:
     if rewrites == "dense":
+        if batch != ONE:
+            raise RequestError("the graph as commonly written takes one image", "leave --batch away")
         return written_operations(without_pools(spec))
     if rewrites == "dense-rewritten":
         spec = without_pools(spec)
-        return operations(Graph(spec, uniform_plan(spec), ranges=ranges or {}))
+        return operations(Graph(spec, uniform_plan(spec), ranges=ranges or {}, batch=batch))
     known = {} if rewrites == "without-ranges" else ranges or {}
-    return operations(Graph(spec, plan, ranges=known, guard=guard))
+    return operations(Graph(spec, plan, ranges=known, guard=guard, batch=batch))
 
 
 def _nothing(table: Table) -> Cost:

@@ -16,7 +16,7 @@ from spu import libspu
 from privit.artifact import Public
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes
-from privit.program.choices import Rewrites
+from privit.program.choices import ONE, Batch, Rewrites
 from privit.program.graph import Graph
 from privit.serve.compile.shorten import shortened
 from privit.serve.engine.engine_log import quiet_engine
@@ -85,12 +85,13 @@ def compile_program(
     plan: Plan,
     rewrites: Rewrites | None = None,
     segments: bool = False,
+    batch: Batch = ONE,
 ) -> Program:
     """The program of a model: the same bytes whoever compiles it, from the public part and nothing else.
 
     With `segments`, every layer is compiled alone as well.
     """
-    graph = Graph.of(public, plan, rewrites)
+    graph = Graph.of(public, plan, rewrites, batch)
     inputs = graph_inputs(graph)
     parts = graph_parts(graph) if segments else ()
     return program_of(lambda values: answer(graph, values), inputs, parts)
@@ -102,7 +103,10 @@ def graph_inputs(graph: Graph) -> tuple[Input, ...]:
     blank = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
     folded = jax.eval_shape(lambda weights: fold_weights(graph, weights), blank)
     server = tuple(Input(name, tuple(folded[name].shape), "server") for name in sorted(folded))
-    return (*server, Input(PATCHES, (graph.spec.patches, graph.spec.patch_values), "client"))
+    return (
+        *server,
+        Input(PATCHES, (graph.batch.images * graph.spec.patches, graph.spec.patch_values), "client"),
+    )
 
 
 def program_of(
@@ -127,15 +131,17 @@ def server_values(
 
 
 def client_values(public: Public, pixels: np.ndarray) -> dict[str, np.ndarray]:
-    """The client's input: the preprocessed image (C, S, S), cut into patches."""
+    """The client's input: preprocessed images, (C, S, S) or (images, C, S, S), cut into patches."""
     spec = public.spec
     expected = (spec.channels, spec.image_size, spec.image_size)
-    if tuple(pixels.shape) != expected:
+    if tuple(pixels.shape[-3:]) != expected or pixels.ndim > 4:
         raise RequestError(
             f"the image has shape {tuple(pixels.shape)}, but the model reads {expected}",
             "preprocess it with the artifact's preprocessing",
         )
-    return {PATCHES: cut_patches(spec, np.asarray(pixels, np.float32))}
+    cut = [cut_patches(spec, image) for image in np.asarray(pixels, np.float32).reshape(-1, *expected)]
+    # The images of one patch stand next to each other.
+    return {PATCHES: np.stack(cut, axis=1).reshape(-1, spec.patch_values)}
 
 
 def graph_parts(graph: Graph) -> tuple[tuple[str, Function], ...]:

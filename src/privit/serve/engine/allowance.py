@@ -36,17 +36,20 @@ class Allowance:
 UNBOUNDED = Allowance(math.inf, math.inf)
 
 
-def allowance_of(artifact: Artifact, protocol: str) -> Allowance:
-    """Twice what the cost model predicts; unbounded, and logged, where it cannot predict the plan."""
+def allowance_of(artifact: Artifact, protocol: str, images: int = 1) -> Allowance:
+    """Twice what the cost model predicts for queries of so many images.
+
+    Unbounded, and logged, where it cannot predict the plan.
+    """
     spec, plan = artifact.spec, artifact.plan
     try:
         public = artifact.public
-        cost = estimate_spu(spec, plan, protocol, ranges=public.ranges, guard=public.guard)
+        cost = estimate_spu(spec, plan, protocol, ranges=public.ranges, guard=public.guard, batch=images)
     except PrivitError as error:
         logging.warning("engine messages are not bounded, their size is not known: %s", error.message)
         return UNBOUNDED
     weights = sum(math.prod(shape) for shape in all_weight_shapes(spec, plan).values())
-    pixels = spec.channels * spec.image_size**2
+    pixels = images * spec.channels * spec.image_size**2
     setup = cost["setup_bytes"] + cost["setup_rounds"] * ACTION_BYTES + weights * SHARE_BYTES
     query = cost["sent_bytes"] + cost["rounds"] * ACTION_BYTES + pixels * SHARE_BYTES
     return Allowance(MARGIN * setup + SLACK_BYTES, MARGIN * query)

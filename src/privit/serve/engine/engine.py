@@ -12,7 +12,14 @@ from spu import libspu
 
 from privit.artifact import load_artifact
 from privit.errors import RequestError
-from privit.serve.compile.compile import client_values, compile_program, compiler_options_text, server_values
+from privit.program.choices import batch_for
+from privit.serve.compile.compile import (
+    Program,
+    client_values,
+    compile_program,
+    compiler_options_text,
+    server_values,
+)
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.protocols import CLIENT, HELPER, SERVER, protocol
 from privit.serve.engine.shares import TravellingShare, blank_input, keep_input, split_input
@@ -36,15 +43,23 @@ class Addresses:
 class Engine:
     """A party in its own process; `role` is server, client or helper."""
 
-    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path):
+    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path, images: int = 1):
         quiet_engine(log_file)
         self.role, self.rank = role, RANKS[role]
         self.protocol = protocol(protocol_name)
         self.artifact = load_artifact(folder)
         if role == "server" and self.artifact.weights is None:
             raise RequestError(f"{folder} holds no weights", "serve the artifact's server/ folder")
-        self.program = compile_program(self.artifact.public, self.artifact.plan)
         self.config = quiet(self.protocol.runtime_config())
+        self._programs: dict[int, Program] = {}
+        self.compile(images)
+
+    def compile(self, images: int) -> None:
+        """Makes the program for so many images the one that is run; what was compiled is kept."""
+        if images not in self._programs:
+            batch = batch_for(self.protocol.name, images)
+            self._programs[images] = compile_program(self.artifact.public, self.artifact.plan, batch=batch)
+        self.program, self.images = self._programs[images], images
 
     def description(self) -> dict[str, str]:
         """What the handshake compares."""
@@ -54,6 +69,7 @@ class Engine:
             self.program.code_hash,
             self.config.SerializeToString(),
             compiler_options_text(),
+            self.images,
         )
 
     def open(self, addresses: Addresses) -> None:
@@ -70,7 +86,10 @@ class Engine:
         self.link.barrier()
 
     def query(self, pixels: np.ndarray | None) -> np.ndarray | None:
-        """Runs the program once; the client gives (C, S, S) pixels and gets the answer, others nothing."""
+        """Runs the program once; the client gives pixels and gets the answer, others nothing.
+
+        Of one image (C, S, S) and (classes,), of a batch a row for each image.
+        """
         values = client_values(self.artifact.public, pixels) if pixels is not None else {}
         self._place("client", values)
         self.runtime.run(self.program.executable)

@@ -34,8 +34,20 @@ class EnginePool:
         if self._spare is None and not self._returned:
             self._spare = asyncio.ensure_future(self._start())
 
-    async def take(self) -> EngineProcess:
-        """A prepared worker, from the reserve if there is one; the caller stops it or gives it back."""
+    async def take(self, images: int = 1) -> EngineProcess:
+        """A prepared worker, from the reserve if there is one; the caller stops it or gives it back.
+
+        Workers are prepared for one image; for another number it compiles again, which takes as long.
+        """
+        engine = await self._take()
+        try:
+            await asyncio.wait_for(engine.compile(images), PREPARE_SECONDS)
+        except BaseException:
+            await engine.stop()
+            raise
+        return engine
+
+    async def _take(self) -> EngineProcess:
         while self._returned:
             engine = self._returned.pop()
             if engine.alive:

@@ -32,7 +32,7 @@ class EngineDied(WorkError):
 
 
 class EngineProcess:
-    """A worker process of this party: `prepare` once, `open` once, then `query` as often as wanted."""
+    """A worker process of this party: `compile` until it is opened once, then `query` as often as wanted."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, log_file: Path):
         self._process, self._sock = process, sock
@@ -41,12 +41,13 @@ class EngineProcess:
         self._folder = SocketFolder()
         self.description: dict[str, str] = {}
         self.allowance = UNBOUNDED
+        self.images = 1
 
     @classmethod
     async def start(
-        cls, folder: Path, protocol: str, role: str, log_file: Path, engines: int = 1
+        cls, folder: Path, protocol: str, role: str, log_file: Path, engines: int = 1, images: int = 1
     ) -> EngineProcess:
-        """A process that has compiled the program; its output goes to `log_file`.
+        """A process that has compiled the program for so many images; its output goes to `log_file`.
 
         `engines` is how many may compute on this machine at the same time, this one among them.
         """
@@ -67,7 +68,8 @@ class EngineProcess:
         ours.setblocking(False)
         engine = cls(process, ours, log_file)
         try:
-            reply, _ = await engine.ask(
+            await engine._compile(
+                images,
                 do="prepare",
                 folder=str(folder.resolve()),
                 protocol=protocol,
@@ -77,9 +79,18 @@ class EngineProcess:
         except BaseException:
             await engine.stop()
             raise
-        engine.description = dict(reply["description"])
-        engine.allowance = Allowance(**reply["allowance"])
         return engine
+
+    async def compile(self, images: int) -> None:
+        """Makes the program for so many images the one that is run, before the process is opened."""
+        if images != self.images:
+            await self._compile(images, do="compile")
+
+    async def _compile(self, images: int, **request: Any) -> None:
+        reply, _ = await self.ask(images=images, **request)
+        self.description = dict(reply["description"])
+        self.allowance = Allowance(**reply["allowance"])
+        self.images = images
 
     @property
     def pid(self) -> int:
@@ -109,7 +120,7 @@ class EngineProcess:
         return float(reply["seconds"])
 
     async def query(self, pixels: np.ndarray | None = None) -> tuple[np.ndarray | None, float]:
-        """One run: logits on the client's side, None elsewhere, and the engine's seconds."""
+        """One run: the answer on the client's side, flat, None elsewhere, and the engine's seconds."""
         blob = None if pixels is None else np.ascontiguousarray(pixels, np.float32).tobytes()
         reply, answer = await self.ask(blob, do="query")
         logits = None if answer is None else np.frombuffer(answer, np.float32)

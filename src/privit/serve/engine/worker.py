@@ -74,12 +74,12 @@ def wall_in() -> None:
 
 
 class Worker:
-    """Requests of the parent, in order: prepare, open, query ..., each answered by one event."""
+    """Requests of the parent, in order: prepare, compile ..., open, query ..., each answered by one event."""
 
     def __init__(self, parent: socket.socket):
         self._parent = parent
         self._engine: Any = None
-        self._public_shape: tuple[int, ...] = ()
+        self._image_shape: tuple[int, ...] = ()
 
     def next_request(self) -> dict[str, Any] | None:
         """The next request, or None when the parent has gone."""
@@ -108,20 +108,25 @@ class Worker:
 
     def do_prepare(self, request: dict[str, Any]) -> Event:
         """Compiles, and gives the description that the handshake compares."""
-        from privit.serve.engine.allowance import allowance_of
         from privit.serve.engine.engine import Engine
 
         log_file = Path(request["log_file"])
-        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file)
+        images = int(request["images"])
+        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file, images)
         spec = self._engine.artifact.spec
-        self._public_shape = (spec.channels, spec.image_size, spec.image_size)
-        allowance = allowance_of(self._engine.artifact, request["protocol"])
+        self._image_shape = (spec.channels, spec.image_size, spec.image_size)
+        compiled = self.do_compile(request)
         wall_in()
-        return (
-            "prepared",
-            {"description": self._engine.description(), "allowance": asdict(allowance)},
-            None,
-        )
+        return compiled
+
+    def do_compile(self, request: dict[str, Any]) -> Event:
+        """Compiles for another number of images; its description takes the place of the one before."""
+        from privit.serve.engine.allowance import allowance_of
+
+        images = int(request["images"])
+        self._engine.compile(images)
+        allowance = allowance_of(self._engine.artifact, self._engine.protocol.name, images)
+        return "compiled", {"description": self._engine.description(), "allowance": asdict(allowance)}, None
 
     def do_open(self, request: dict[str, Any]) -> Event:
         """Opens the session with the other parties."""
@@ -138,7 +143,7 @@ class Worker:
             frame = read_frame_blocking(self._parent)
             assert frame is not None
             assert frame.kind is Kind.BLOB
-            pixels = np.frombuffer(frame.payload, np.float32).reshape(self._public_shape)
+            pixels = np.frombuffer(frame.payload, np.float32).reshape(-1, *self._image_shape)
         logits = self._engine.query(pixels)
         return "answered", {}, None if logits is None else logits.astype(np.float32).tobytes()
 

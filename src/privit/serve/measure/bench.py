@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from privit.artifact import Artifact, Public, load_artifact, save_artifact
 from privit.cost.estimate import estimate
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
-from privit.program.choices import Rewrites
+from privit.program.choices import ONE, Rewrites, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.ranges import RangeRecorder
@@ -71,6 +71,7 @@ def bench(
     seed: int = 0,
     progress: Progress | None = None,
     products: bool = False,
+    batch: int = 1,
 ) -> dict[str, Any]:
     """Measured cost of one prediction, all parties in this process unless `network` is given.
 
@@ -83,23 +84,22 @@ def bench(
         seed: of the random weights and of the image.
         progress: called with what is being measured.
         products: run every shape of matrix product alone, too.
+        batch: how many images the query answers; all figures are of the whole query.
     """
     found, asked = protocols.protocol(protocol), tuple(against)
-    if unknown := [name for name in asked if name not in GRAPHS]:
-        raise RequestError(f"no graph is called {unknown[0]!r}", f"known: {', '.join(GRAPHS)}")
+    _check_against(asked, batch)
     tell = progress or (lambda _: None)
     artifact = subject if isinstance(subject, Artifact) else load_artifact(Path(subject))
     if "scatter" in asked:
         check_scatter(artifact.spec, artifact.plan)
     weights = artifact.weights or random_weights(artifact.public, artifact.plan, seed)
-    pixels = random_image(artifact.public, seed)
     public = artifact.public
+    pixels = random_images(public, seed, batch) if batch > 1 else random_image(public, seed)
     if network is not None:
-        return _facts(public, artifact.plan, found) | _over_network(
-            public, artifact.plan, weights, found, network, pixels
-        )
+        measured_there = _over_network(public, artifact.plan, weights, found, network, pixels)
+        return _facts(public, artifact.plan, found) | {"batch": batch} | measured_there
     tell("this plan")
-    result = _facts(public, artifact.plan, found)
+    result = _facts(public, artifact.plan, found) | {"batch": batch}
     measured = measure(public, artifact.plan, weights, pixels, found)
     result |= _result(measured)
     if products:
@@ -113,6 +113,13 @@ def bench(
     return result
 
 
+def _check_against(asked: Sequence[str], batch: int) -> None:
+    if unknown := [name for name in asked if name not in GRAPHS]:
+        raise RequestError(f"no graph is called {unknown[0]!r}", f"known: {', '.join(GRAPHS)}")
+    if batch > 1 and (one := [name for name in asked if name in get_args(Style)]):
+        raise RequestError(f"the graph {one[0]} takes one image", "leave --batch away, or that graph")
+
+
 def measure(
     public: Public,
     plan: Plan,
@@ -121,8 +128,9 @@ def measure(
     protocol: Protocol,
     rewrites: Rewrites | None = None,
 ) -> Measured:
-    """The cost of a plan's program, segment by segment, on one runtime."""
-    graph = Graph.of(public, plan, rewrites)
+    """The cost of a plan's program, segment by segment, on one runtime; pixels of several are a batch."""
+    batch = batch_for(protocol.name, len(pixels)) if pixels.ndim == 4 else ONE
+    graph = Graph.of(public, plan, rewrites, batch)
     values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
     clear = jax.jit(lambda given: answer(graph, given))(values)
     return _measure(graph_inputs(graph), graph_parts(graph), values, np.asarray(clear), protocol)
@@ -178,7 +186,8 @@ def _compare(
         # A plan without ranges is compared with a model without.
         whole = uniform_plan(pooled, granularity=plan.granularity).hash()
         own = not public.ranges or (plan.hash() == whole and pooled == public.spec)
-        ranges = public.ranges if own else measured_ranges(public, dense, weights, pixels)
+        one = pixels[0] if pixels.ndim == 4 else pixels
+        ranges = public.ranges if own else measured_ranges(public, dense, weights, one)
         # The guard is ours, and not part of the model that a plan is compared with.
         unguarded = replace(public, ranges=ranges, guard=False)
         return _result(measure(unguarded, dense, weights, pixels, protocol))
@@ -276,3 +285,8 @@ def random_image(public: Public, seed: int) -> np.ndarray:
     spec = public.spec
     shape = (spec.channels, spec.image_size, spec.image_size)
     return np.random.default_rng(seed + 1).standard_normal(shape).astype(np.float32)
+
+
+def random_images(public: Public, seed: int, count: int) -> np.ndarray:
+    """So many preprocessed images (count, C, S, S) of noise, the first that of `random_image`."""
+    return np.stack([random_image(public, seed + i) for i in range(count)])

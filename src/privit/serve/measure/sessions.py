@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +32,12 @@ PATIENCE_SECONDS = 4 * 3600.0
 
 
 class Query(NamedTuple):
-    """One query: what each party sent, how long it took, and the answer."""
+    """One query: what each party sent, how long it took, the answer, and all parties' processor time."""
 
     counts: list[Counts]
     seconds: float
     logits: np.ndarray
+    processor_seconds: float
 
 
 def measure_session(
@@ -48,7 +50,8 @@ def measure_session(
     """What set-up and queries cost over a network, with an engine process for each party.
 
     It serves nobody, so it takes semi2k-benchmark, too. `sent_bytes` and `rounds` are of the last query
-    and of the party that has more; random `pixels` (C, S, S) are used unless given.
+    and of the party that has more; random `pixels` (C, S, S) are used unless given, and several images are
+    a batch in one query.
     """
     shape = named_network(network) if isinstance(network, str) else network
     run = _measure(Path(folder), protocol(protocol_name), shape, [(shape, queries)], pixels)
@@ -69,6 +72,61 @@ def measure_queries(
     return run_finely(_measure(Path(folder), protocol(protocol_name), LOOPBACK, stages, pixels))
 
 
+class Parties:
+    """An open session between engine processes, and what they have sent."""
+
+    def __init__(self, engines: list[EngineProcess], tunnels: dict[tuple[int, int], Tunnel]):
+        self._engines, self._tunnels = engines, tunnels
+
+    def shape(self, network: Network) -> None:
+        """Puts this network between the parties from now on."""
+        for tunnel in self._tunnels.values():
+            tunnel.shape(network)
+
+    def sent(self) -> list[Counts]:
+        """What each party has sent, to all others together."""
+        totals = [Counts()] * len(self._engines)
+        for (own, _), tunnel in self._tunnels.items():
+            totals[own] = totals[own] + tunnel.counts()[0]
+        return totals
+
+    def processor_seconds(self) -> float:
+        """Processor time of all parties so far, which other work on the machine hardly changes."""
+        ticks = 0
+        for engine in self._engines:
+            # Behind the name, which may hold blanks: user and system time are the 14th and 15th field.
+            fields = Path(f"/proc/{engine.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    async def open(self) -> None:
+        """Links the engines and sets them up."""
+        token, parties = secrets.token_hex(16), len(self._engines)
+        await asyncio.gather(*(e.open(parties, token, PATIENCE_SECONDS) for e in self._engines))
+
+    async def query(self, pixels: np.ndarray) -> Query:
+        """One query with one image (C, S, S), or as many as the session was compiled for."""
+        before, started, used = self.sent(), time.monotonic(), self.processor_seconds()
+        work = [e.query(pixels if rank == CLIENT else None) for rank, e in enumerate(self._engines)]
+        answers = await asyncio.gather(*work)
+        seconds = time.monotonic() - started
+        logits = answers[CLIENT][0]
+        assert logits is not None
+        counts = [now - then for now, then in zip(self.sent(), before, strict=True)]
+        return Query(counts, seconds, logits, self.processor_seconds() - used)
+
+
+@contextlib.asynccontextmanager
+async def joined_parties(
+    folder: Path, found: Protocol, network: Network = LOOPBACK, images: int = 1
+) -> AsyncIterator[Parties]:
+    """Processes of all parties that have compiled for so many images, joined by tunnels and not yet open."""
+    with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
+        async with contextlib.AsyncExitStack() as stack:
+            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack, images)
+            yield Parties(engines, await _join(engines, network, stack))
+
+
 async def _measure(
     folder: Path,
     found: Protocol,
@@ -80,28 +138,24 @@ async def _measure(
     if pixels is None:
         shape = (spec.channels, spec.image_size, spec.image_size)
         pixels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    with tempfile.TemporaryDirectory(prefix="privit-measure-") as logs:
-        async with contextlib.AsyncExitStack() as stack:
-            engines = await _start_engines(folder, found, Path(logs) / "engine.log", stack)
-            tunnels = await _join(engines, setup_network, stack)
-            started = time.monotonic()
-            token = secrets.token_hex(16)
-            await asyncio.gather(*(e.open(found.parties, token, PATIENCE_SECONDS) for e in engines))
-            setup = _sent(tunnels, found.parties)
-            facts = {
-                "protocol": found.name,
-                "private": found.private,
-                "measured_on": "processes",
-                "setup_bytes": max(c.engine_bytes for c in setup),
-                "setup_rounds": max(c.actions for c in setup),
-                "setup_seconds": time.monotonic() - started,
-            }
-            results = []
-            for network, queries in stages:
-                for tunnel in tunnels.values():
-                    tunnel.shape(network)
-                runs = [await _query(engines, tunnels, pixels) for _ in range(queries)]
-                results.append(facts | _result(network, runs))
+    images = len(pixels) if pixels.ndim == 4 else 1
+    async with joined_parties(folder, found, setup_network, images) as parties:
+        started = time.monotonic()
+        await parties.open()
+        setup = parties.sent()
+        facts = {
+            "protocol": found.name,
+            "private": found.private,
+            "measured_on": "processes",
+            "setup_bytes": max(c.engine_bytes for c in setup),
+            "setup_rounds": max(c.actions for c in setup),
+            "setup_seconds": time.monotonic() - started,
+        }
+        results = []
+        for network, queries in stages:
+            parties.shape(network)
+            runs = [await parties.query(pixels) for _ in range(queries)]
+            results.append(facts | _result(network, runs))
     return results
 
 
@@ -120,12 +174,14 @@ def _result(network: Network, runs: Sequence[Query]) -> dict[str, Any]:
 
 
 async def _start_engines(
-    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack
+    folder: Path, found: Protocol, log_file: Path, stack: contextlib.AsyncExitStack, images: int
 ) -> list[EngineProcess]:
     sides = {"server": "server", "client": "client", "helper": "client"}
     starts = [
         asyncio.ensure_future(
-            EngineProcess.start(part_of(folder, sides[role]), found.name, role, log_file, found.parties)
+            EngineProcess.start(
+                part_of(folder, sides[role]), found.name, role, log_file, found.parties, images
+            )
         )
         for role in list(RANKS)[: found.parties]
     ]
@@ -158,24 +214,3 @@ async def _socket_pair() -> tuple[socket.socket, socket.socket]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
     return near, far
-
-
-async def _query(
-    engines: list[EngineProcess], tunnels: dict[tuple[int, int], Tunnel], pixels: np.ndarray
-) -> Query:
-    before, started = _sent(tunnels, len(engines)), time.monotonic()
-    work = [engine.query(pixels if rank == CLIENT else None) for rank, engine in enumerate(engines)]
-    answers = await asyncio.gather(*work)
-    seconds = time.monotonic() - started
-    logits = answers[CLIENT][0]
-    assert logits is not None
-    after = _sent(tunnels, len(engines))
-    return Query([now - then for now, then in zip(after, before, strict=True)], seconds, logits)
-
-
-def _sent(tunnels: dict[tuple[int, int], Tunnel], parties: int) -> list[Counts]:
-    """What each party has sent, to all others together."""
-    totals = [Counts()] * parties
-    for (own, _), tunnel in tunnels.items():
-        totals[own] = totals[own] + tunnel.counts()[0]
-    return totals

@@ -16,6 +16,7 @@ from privit.program.guard import divides
 from privit.program.heads import Head, Key, public_factors, secret_factors
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import NUMERATORS
+from privit.serve.model.images import own_product, repeated, rows_of_all, sum_of_rows, transposed
 from privit.serve.model.rows import merge_rows, take_rows
 
 Values = Mapping[str, Array]
@@ -33,12 +34,15 @@ def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Obser
     outputs = []
     for index, head in enumerate(heads):
         if head.form == "linear":
-            attended[index, head.names[0]] = _linear(layer, values, index, head, q[index], k[index], v[index])
+            attended[index, head.names[0]] = _linear(
+                graph, layer, values, index, q[index], k[index], v[index]
+            )
         for name, rows in head.groups:
             if BY_NAME[name].family == "constant":
                 attended[index, name] = _constant(graph, layer, values, index, name, rows.size, v[index])
         parts = [attended[index, name] for name in head.names]
-        outputs.append(merge_rows(parts, [rows for _, rows in head.groups]))
+        places = [rows_of_all(rows, graph.batch.images) for _, rows in head.groups]
+        outputs.append(merge_rows(parts, places))
     joined = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
     return joined @ values[f"blocks.{layer}.out.weight"] + values[f"blocks.{layer}.out.bias"]
 
@@ -53,9 +57,8 @@ def project(
     weight, bias = values[at + "qkv.weight"], values[at + "qkv.bias"]
     if not reading:
         # Every head reads only the sum of its values: one row stands for all.
-        x_rows = x.shape[0]
-        x = jnp.sum(x, axis=0, keepdims=True)
-        both = x @ weight + bias * x_rows
+        rows = x.shape[0] // graph.batch.images
+        both = sum_of_rows(x, graph.batch.images) @ weight + bias * rows
         return {}, {}, jnp.split(both, len(heads), axis=1)
     if graph.rewrites.fused_qkv:
         both = x @ weight + bias
@@ -65,7 +68,10 @@ def project(
         parts = zip(jnp.split(weight, cuts, axis=1), jnp.split(bias, cuts), strict=True)
         both = jnp.concatenate([x @ w + b for w, b in parts], axis=1)
     if at + "q.weight" in values:
-        q_all = x[: graph.query_rows(layer)] @ values[at + "q.weight"] + values[at + "q.bias"]
+        q_all = (
+            x[: graph.query_rows(layer) * graph.batch.images] @ values[at + "q.weight"]
+            + values[at + "q.bias"]
+        )
         k_all, v_all = both[:, : len(reading) * width], both[:, len(reading) * width :]
     else:
         size = len(reading) * width
@@ -101,15 +107,17 @@ def _by_scores(
     rows: Rows = {}
     for index in scoring:
         for name, at in heads[index].scored.items():
-            rows[index, name] = take_rows(q[index], at)
+            rows[index, name] = take_rows(q[index], rows_of_all(at, graph.batch.images))
     rows |= _scaled(graph, layer, values, heads, rows)
-    scores = _per_head(rows, scoring, lambda index, x: x @ k[index].T)
+    batch = graph.batch
+    turned = {index: transposed(k[index], batch.images) for index in scoring}
+    scores = _per_head(rows, scoring, lambda index, x: own_product(batch, x, turned[index]))
     if observe is not None:
         exact = [value for (_, name), value in scores.items() if name == "softmax"]
         if exact:
             observe(f"blocks.{layer}.softmax", jnp.concatenate(exact))
     attended, totals = attention_weights(graph, layer, values, heads, scores, observe)
-    mixed = _per_head(attended, scoring, lambda index, x: x @ v[index])
+    mixed = _per_head(attended, scoring, lambda index, x: own_product(batch, x, v[index]))
     mixed |= normalised(graph, layer, values, heads, mixed, totals)
     return mixed | _unsigned(graph, layer, values, heads, mixed)
 
@@ -255,22 +263,26 @@ def _unsigned(graph: Graph, layer: int, values: Values, heads: Sequence[Head], m
     return out
 
 
-def _linear(layer: int, values: Values, index: int, head: Head, q: Array, k: Array, v: Array) -> Array:
+def _linear(graph: Graph, layer: int, values: Values, index: int, q: Array, k: Array, v: Array) -> Array:
     """q (k^T v): the scores never exist. A constant part of the weights is one more column of k."""
-    if BY_NAME[head.names[0]].fitted:
+    if BY_NAME[graph.heads(layer)[index].names[0]].fitted:
         level = values[f"blocks.{layer}.heads.{index}.linear_level"]
         k = jnp.concatenate([k, jnp.broadcast_to(level, (k.shape[0], 1))], axis=1)
         q = jnp.concatenate([q, jnp.ones((q.shape[0], 1), q.dtype)], axis=1)
-    return q @ (k.T @ v)
+    batch = graph.batch
+    return own_product(batch, q, own_product(batch, transposed(k, batch.images), v))
 
 
 def _constant(graph: Graph, layer: int, values: Values, index: int, name: str, rows: int, v: Array) -> Array:
     """One row, the sum of the values times a constant, repeated."""
-    total = jnp.sum(v, axis=0, keepdims=True)
+    images = graph.batch.images
+    total = sum_of_rows(v, images)
     row = total * constant_weight(graph, layer, values, index, name)
     if graph.heads(layer)[index].quadratic:
         row = row * values[f"blocks.{layer}.heads.{index}.sign"]
-    return lax.broadcast_in_dim(row[0], (rows, row.shape[1]), (1,))
+    if images == 1:
+        return lax.broadcast_in_dim(row[0], (rows, row.shape[1]), (1,))
+    return repeated(row, rows)
 
 
 def constant_weight(graph: Graph, layer: int, values: Values, index: int, name: str) -> Array | float:

@@ -15,6 +15,7 @@ from jax import Array
 from privit.program.graph import Graph
 from privit.serve.model.attention import attention
 from privit.serve.model.class_token import class_token_attention
+from privit.serve.model.images import for_all, sum_of_rows
 from privit.serve.model.mlp import mlp
 from privit.serve.model.norms import Observe, Stream, norm_factor, normalise, pool
 from privit.spec import Spec
@@ -23,7 +24,7 @@ Values = Mapping[str, Array]
 
 
 def forward(graph: Graph, values: Values, observe: Observe | None = None) -> Array:
-    """Logits (classes,) of one image; `values` holds the folded weights and `patches`."""
+    """Logits (classes,), of several images (images, classes); `values` has folded weights and `patches`."""
     stream = Stream(embed(graph, values))
     for layer in range(graph.spec.depth):
         stream = block(graph, layer, values, stream, observe)
@@ -38,16 +39,15 @@ def cut_patches(spec: Spec, pixels: np.ndarray) -> np.ndarray:
 
 
 def embed(graph: Graph, values: Values) -> Array:
-    """Patches (P, values) to tokens (N, width), the class token first."""
-    x, offset = values["patches"] @ values["embed.weight"], values["embed.offset"]
+    """Patches (P, values) to tokens (N, width), the class token first; each of all images (`images.py`)."""
+    images = graph.batch.images
+    x, offset = values["patches"] @ values["embed.weight"], for_all(values["embed.offset"], images)
     if not graph.spec.class_token:
         return x + offset
-    return jnp.concatenate([offset[:1], x + offset[1:]], axis=0)
+    return jnp.concatenate([offset[:images], x + offset[images:]], axis=0)
 
 
-def block(
-    graph: Graph, layer: int, values: Values, stream: Stream, observe: Observe | None = None
-) -> Stream:
+def block(graph: Graph, layer: int, values: Values, stream: Stream, observe: Observe | None = None) -> Stream:
     """The tokens that enter a block (N, width) to those that leave it."""
     at = f"blocks.{layer}."
     if graph.block(layer).pool:
@@ -58,7 +58,7 @@ def block(
     else:
         x, stream = normalise(graph, at + "norm1", values, stream, observe)
         attended = attention(graph, layer, values, x, observe)
-    rows = graph.query_rows(layer)
+    rows = graph.query_rows(layer) * graph.batch.images
     stream = Stream(*(None if part is None else part[:rows] for part in stream))
     stream = _moved(stream, _layer_scaled(attended, values, at + "scale1"))
     x, stream = normalise(graph, at + "norm2", values, stream, observe)
@@ -74,20 +74,23 @@ def _layer_scaled(x: Array, values: Values, name: str) -> Array:
 
 
 def head(graph: Graph, values: Values, stream: Stream, observe: Observe | None = None) -> Array:
-    """Tokens to logits (classes,)."""
-    first = int(graph.spec.class_token)
-    rows = slice(0, 1) if graph.spec.pooling == "cls" else slice(first, None)
+    """Tokens to logits (classes,), of several images (images, classes)."""
+    images = graph.batch.images
+    first = images * int(graph.spec.class_token)
+    rows = slice(0, images) if graph.spec.pooling == "cls" else slice(first, None)
     x, factor = (None if part is None else part[rows] for part in stream)
     assert x is not None
     if graph.sums_before_norm:
         # A LayerNorm of the sum is that of the mean, with its epsilon in the sum's units.
-        x = jnp.sum(x, axis=0, keepdims=True)
-        factor = None if factor is None else jnp.sum(factor, axis=0, keepdims=True)
+        x = sum_of_rows(x, images)
+        factor = None if factor is None else sum_of_rows(factor, images)
     elif graph.spec.pooling == "mean" and graph.spec.final_norm == "after_pool":
-        x, factor = (None if part is None else jnp.mean(part, axis=0, keepdims=True) for part in (x, factor))
+        rows_each = graph.pooled_tokens
+        x, factor = (None if part is None else sum_of_rows(part, images) / rows_each for part in (x, factor))
     pooled, _ = normalise(graph, "norm", values, Stream(x, factor), observe)
     if graph.spec.pooling == "mean" and graph.spec.final_norm == "before_pool":
-        pooled = jnp.sum(pooled, axis=0, keepdims=True)
+        pooled = sum_of_rows(pooled, images)
         if not graph.rewrites.fold:
             pooled = pooled * (1 / graph.pooled_tokens)
-    return (pooled @ values["head.weight"] + values["head.bias"])[0]
+    logits = pooled @ values["head.weight"] + values["head.bias"]
+    return logits[0] if images == 1 else logits

@@ -14,6 +14,7 @@ from privit.program.graph import Graph, MlpGroup
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
 from privit.serve.model.attention import Observe
+from privit.serve.model.images import rows_of_all
 from privit.serve.model.rows import by_groups, gather_rows, merge_rows, take_rows
 
 Values = Mapping[str, Array]
@@ -22,8 +23,12 @@ Values = Mapping[str, Array]
 def mlp(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
     """Normalised tokens (rows, width) to tokens."""
     groups = graph.mlp_groups(layer)
-    parts = [_group(graph, layer, values, group, take_rows(x, group.all_tokens), observe) for group in groups]
-    return merge_rows(parts, [group.all_tokens for group in groups])
+    places = [rows_of_all(group.all_tokens, graph.batch.images) for group in groups]
+    parts = [
+        _group(graph, layer, values, group, take_rows(x, rows), observe)
+        for group, rows in zip(groups, places, strict=True)
+    ]
+    return merge_rows(parts, places)
 
 
 def _group(
@@ -48,7 +53,8 @@ def _by_token(graph: Graph, group: MlpGroup, hidden: Array) -> Array:
     stops = np.cumsum([tokens.size for tokens in group.tokens])
     rows = [np.arange(stop - tokens.size, stop) for stop, tokens in zip(stops, group.tokens, strict=True)]
     pieces = [
-        (index, _token_function(graph, BY_NAME[name])) for index, name in zip(rows, group.names, strict=True)
+        (rows_of_all(index, graph.batch.images), _token_function(graph, BY_NAME[name]))
+        for index, name in zip(rows, group.names, strict=True)
     ]
     return by_groups(hidden, pieces, scatter=not graph.rewrites.slices)
 
@@ -66,7 +72,7 @@ def _token_function(graph: Graph, entry: Operator) -> Callable[[Array], Array]:
 
 def _by_element(graph: Graph, layer: int, values: Values, hidden: Array) -> Array:
     """Single values picked by one constant gather for each operator and put back by its inverse."""
-    ids = graph.gelu_ids(layer).reshape(-1)
+    ids = np.repeat(graph.gelu_ids(layer), graph.batch.images, axis=0).reshape(-1)
     columns = np.broadcast_to(np.arange(hidden.shape[1]), hidden.shape).reshape(-1)
     flat, parts, places = hidden.reshape(-1), [], []
     for entry in (BY_NAME[name] for name in graph.mlp_groups(layer)[0].names):

@@ -53,9 +53,7 @@ def norm_factor(
         return factor, Stream(stream.tokens, kept)
     parts, kept_parts = [], []
     sums = _sums(graph, name, norm, stream.tokens, observe) if norm.all_own else None
-    for entry, rows, which in zip(
-        norm.groups, (slice(0, 1), slice(1, None)), ("class", "patches"), strict=True
-    ):
+    for entry, rows, which in zip(norm.groups, _sides(graph), ("class", "patches"), strict=True):
         piece = Stream(stream.tokens[rows], None if stream.factor is None else stream.factor[rows])
         known = None if sums is None else sums[rows]
         factor = _factor(graph, name, values, entry, which, piece, known, observe)
@@ -64,6 +62,12 @@ def norm_factor(
         kept_parts.append(blank if kept is None else kept)
         parts.append(_on_one_scale(name, values, factor, which, piece))
     return jnp.concatenate(parts), Stream(stream.tokens, jnp.concatenate(kept_parts))
+
+
+def _sides(graph: Graph) -> tuple[slice, slice]:
+    """The rows of the class token and those of the patches, of every image."""
+    images = graph.batch.images
+    return slice(0, images), slice(images, None)
 
 
 def _on_one_scale(name: str, values: Values, factor: Array | None, which: str, piece: Stream) -> Array:
@@ -120,7 +124,7 @@ def _unfolded(
         observe(name, x)
     x = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    rows = (slice(0, 1), slice(1, None)) if norm.split else (slice(None),)
+    rows = _sides(graph) if norm.split else (slice(None),)
     parts, kept = [], []
     for place, (entry, row) in enumerate(zip(norm.groups, rows, strict=True)):
         before = None if stream.factor is None else stream.factor[row]
@@ -138,18 +142,27 @@ def _unfolded(
 
 def pool(graph: Graph, layer: int, values: Values, stream: Stream) -> Stream:
     """Fewer patches, and where a later LayerNorm reuses their factors, those mixed by the same matrix."""
-    first = int(graph.spec.class_token)
+    images = graph.batch.images
+    first = images * int(graph.spec.class_token)
     patches, factor = stream.tokens[first:], stream.factor
     matrix = values[f"blocks.{layer}.pool.weight"]
     if factor is None or not graph.carries(layer, only_patches=True):
-        mixed, mixed_factor = matrix @ patches, jnp.zeros((matrix.shape[0], 1), patches.dtype)
+        mixed = _mix(matrix, patches, images)
+        mixed_factor = jnp.zeros((mixed.shape[0], 1), patches.dtype)
     else:
-        both = matrix @ jnp.concatenate([patches, factor[first:]], axis=1)
+        both = _mix(matrix, jnp.concatenate([patches, factor[first:]], axis=1), images)
         mixed, mixed_factor = both[:, :-1], both[:, -1:]
     if first:
-        mixed = jnp.concatenate([stream.tokens[:1], mixed])
-        mixed_factor = mixed_factor if factor is None else jnp.concatenate([factor[:1], mixed_factor])
+        mixed = jnp.concatenate([stream.tokens[:first], mixed])
+        mixed_factor = mixed_factor if factor is None else jnp.concatenate([factor[:first], mixed_factor])
     return Stream(mixed, None if factor is None else mixed_factor)
+
+
+def _mix(matrix: Array, rows: Array, images: int) -> Array:
+    """Each image's rows mixed by one matrix: images are more columns of one product."""
+    if images == 1:
+        return matrix @ rows
+    return (matrix @ rows.reshape(matrix.shape[1], -1)).reshape(-1, rows.shape[1])
 
 
 def pack(graph: Graph, layer: int, stream: Stream) -> Array:

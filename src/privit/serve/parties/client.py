@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,12 +24,14 @@ import numpy as np
 from privit.artifact import Public, load_artifact
 from privit.cost.network import Network
 from privit.data.images import Picture, preprocess
-from privit.errors import ConnectionFailed, OutsideRanges, PrivitError
-from privit.program.ranges import believable, opened
+from privit.errors import ConnectionFailed, PrivitError, RequestError
+from privit.program.choices import batch_for
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
+from privit.serve.parties.health import ask_health, client_hello, health
 from privit.serve.parties.helper import join_helper
 from privit.serve.parties.limits import engines_here
+from privit.serve.parties.prediction import Cost, Prediction, prediction_of
 from privit.serve.parties.server import check_protocol
 from privit.serve.parties.watching import Watcher, watching
 from privit.serve.wire import handshake
@@ -39,6 +43,7 @@ from privit.serve.wire.meter import Counts
 from privit.serve.wire.shaping import fine_loop
 from privit.serve.wire.tunnel import Tunnel
 
+__all__ = ["Client", "Cost", "Patience", "Prediction", "connect", "health"]
 Result = TypeVar("Result")
 
 
@@ -52,39 +57,6 @@ class Patience:
     query_seconds: float = 3600.0
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What was sent, measured at the tunnel.
-
-    `sent_bytes` and `rounds` are the engine's own bytes and send actions: of the party that has more where
-    there are two, of the client where there are three.
-    `wire_bytes` is everything that crossed the client's tunnels in both directions, framing included.
-    """
-
-    sent_bytes: int
-    rounds: int
-    wire_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer to one query, in the order of the class names; only the client has it.
-
-    `inside` says whether all values stayed in the ranges that the model was made for; outside, the answer may
-    be wrong. It is None where the program has no guard.
-    """
-
-    class_name: str
-    probabilities: tuple[float, ...]
-    logits: tuple[float, ...]
-    sent_bytes: int
-    rounds: int
-    wire_bytes: int
-    seconds: float
-    inside: bool | None = None
-
-
 def connect(
     model: Path,
     server: str,
@@ -96,6 +68,7 @@ def connect(
     state: Path | None = None,
     tell: Callable[[str], None] | None = None,
     watcher: Watcher[Cost] | None = None,
+    batch: int = 1,
 ) -> Client:
     """An open session with the server at HOST:PORT, for the artifact's client/ folder.
 
@@ -106,15 +79,11 @@ def connect(
         state: folder of the engine's log file; the user's state directory unless given.
         tell: called with what the session waits for, where it has to wait.
         watcher: told how much has been sent, and what, while the session works.
+        batch: how many images each query of the session holds.
     """
     found = check_protocol(protocol, helper)
     patience = patience or Patience()
-    return Client(Path(model), server, found, certs, helper, network, patience, state, tell, watcher)
-
-
-def health(server: str, certs: Path | None = None, seconds: float = 10.0) -> dict[str, Any]:
-    """What a server says about itself: protocol, plan, sessions, their limit and clients in line."""
-    return asyncio.run(_health(server, certs, seconds))
+    return Client(Path(model), server, found, certs, helper, network, patience, state, tell, watcher, batch)
 
 
 class Client:
@@ -132,11 +101,13 @@ class Client:
         state: Path | None = None,
         tell: Callable[[str], None] | None = None,
         watcher: Watcher[Cost] | None = None,
+        batch: int = 1,
     ):
         self._model = part_of(model, "client")
         artifact = load_artifact(self._model)
         self.public: Public = artifact.public
         self._plan_hash = artifact.plan.hash()
+        self.batch = batch_for(protocol.name, batch).images
         self._server, self._protocol, self._certs, self._helper = server, protocol, certs, helper
         self._network, self._patience, self._tell = network, patience, tell or (lambda _: None)
         self._state = state or state_folder() / "client"
@@ -164,34 +135,33 @@ class Client:
         Without a guard, an answer that this model cannot have given, as far as its public ranges say, is
         refused; with one, it is given with `inside` False.
         """
-        pixels = preprocess(image, self.public.preprocessing)
-        answer, cost = self._call(self._query(pixels))
-        logits, inside = opened(self.public, answer)
-        if inside is None and not believable(self.public.ranges, logits):
-            raise OutsideRanges(
-                "the answer is not one that this model can give: the image took values inside it beyond the "
-                "ranges that its export measured, and fixed-point numbers have overflowed",
-                "ask with images like those that the model was made for; if this one is, ask its owner to "
-                "export the model again with more images",
-            )
-        names = self.public.class_names
-        shifted = np.exp(logits - logits.max())
-        probabilities = shifted / shifted.sum()
-        return Prediction(
-            names[int(logits.argmax())],
-            tuple(float(value) for value in probabilities),
-            tuple(float(value) for value in logits),
-            cost.sent_bytes,
-            cost.rounds,
-            cost.wire_bytes,
-            cost.seconds,
-            inside,
-        )
+        return self.predict_batch([image])[0]
 
-    def predict_many(self, images: Iterable[Picture]) -> Iterator[Prediction]:
-        """Predictions of several images, one after another on this session, as they come."""
-        for image in images:
-            yield self.predict(image)
+    def predict_batch(self, images: Sequence[Picture]) -> list[Prediction]:
+        """Predictions of at most `batch` images in one query; a session for more costs that whatever it gets.
+
+        Fewer are filled up with the last one again, which the server cannot see.
+        """
+        if not 1 <= len(images) <= self.batch:
+            raise RequestError(
+                f"{len(images)} images were given, but the queries of this session hold 1 to {self.batch}",
+                "give as many, or use predict_many",
+            )
+        pixels = [preprocess(image, self.public.preprocessing) for image in images]
+        filled = pixels + pixels[-1:] * (self.batch - len(pixels))
+        answers, cost = self._call(self._query(np.stack(filled)))
+        return [prediction_of(self.public, answers[i], cost, len(pixels)) for i in range(len(pixels))]
+
+    def predict_many(self, images: Iterable[Picture], batch: int | None = None) -> Iterator[Prediction]:
+        """Predictions of several images, so many in each query, as they come.
+
+        A batch other than this session's opens another session in its place, whose set-up is paid then.
+        """
+        if batch is not None and batch != self.batch:
+            self._call(self._reopen(batch))
+        left = iter(images)
+        while together := list(islice(left, self.batch)):
+            yield from self.predict_batch(together)
 
     def close(self) -> None:
         """Ends the session and this side's engine; safe to call twice."""
@@ -226,8 +196,8 @@ class Client:
     async def _open(self) -> Cost:
         started = time.monotonic()
         # A server that is not there, refuses us or serves another plan is found out before the long compile.
-        offered = await _health(
-            self._server, self._certs, self._patience.connect_seconds, self._wait_for_start
+        offered = await ask_health(
+            self._server, self._certs, self._patience.connect_seconds, self._wait_for_start, self.batch
         )
         for name, mine in (("protocol", self._protocol.name), ("plan", self._plan_hash)):
             if offered[name] != mine:
@@ -235,7 +205,7 @@ class Client:
         log_file = rotated(self._state / "engine.log")
         engines = engines_here(parse_address(self._server)[0], self._protocol.parties)
         self._engine = await EngineProcess.start(
-            self._model, self._protocol.name, "client", log_file, engines
+            self._model, self._protocol.name, "client", log_file, engines, self.batch
         )
         tunnel = await dial(
             self._server, self._certs, "server", self._patience.connect_seconds, self._network
@@ -248,7 +218,7 @@ class Client:
             self._engine.socket_of(SERVER),
             self._engine.allowance.setup_bytes,
         )
-        await tunnel.send("hello", **_hello("query", self._engine.description))
+        await tunnel.send("hello", **client_hello("query", self._engine.description))
         welcome = await self._welcome(tunnel)
         handshake.check(welcome["description"], self._engine.description, str(self._model))
         if self._helper is not None:
@@ -260,6 +230,17 @@ class Client:
         async with watching(self._watcher, "setup", lambda: self._cost(nothing, started)):
             await self._guard(work, self._patience.setup_seconds)
         return self._cost(nothing, started)
+
+    async def _reopen(self, batch: int) -> None:
+        """Another session for another batch; its set-up is the one that `setup` tells of."""
+        images = batch_for(self._protocol.name, batch).images
+        await self._close()
+        self.batch, self._queries = images, 0
+        try:
+            self.setup = await self._open()
+        except BaseException:
+            await self._close()
+            raise
 
     def _wait_for_start(self) -> float:
         self._tell(f"the server at {self._server} is still starting: waiting for it")
@@ -301,9 +282,10 @@ class Client:
                 await refuse(tunnel, "engine", "the client's engine stopped during this session")
             await self._close()
             raise
-        if answer is None or answer.shape != (len(self.public.class_names) + self.public.guard,):
+        shape = (self.batch, len(self.public.class_names) + self.public.guard)
+        if answer is None or answer.size != math.prod(shape):
             raise AssertionError("the engine gave no logits")
-        return answer, self._cost(before, started)
+        return answer.reshape(shape), self._cost(before, started)
 
     async def _guard(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
         for tunnel in self._tunnels:
@@ -338,34 +320,3 @@ class Client:
             await tunnel.close()
         if engine is not None:
             await engine.stop()
-
-
-def _hello(purpose: str, description: dict[str, str]) -> dict[str, Any]:
-    return {
-        "version": handshake.WIRE_VERSION,
-        "purpose": purpose,
-        "description": description,
-        "token": "",
-        "rank": CLIENT,
-    }
-
-
-async def _health(
-    server: str, certs: Path | None, seconds: float, on_starting: Callable[[], float] | None = None
-) -> dict[str, Any]:
-    """What the server says of itself; `on_starting` gives the seconds that it may take to start."""
-    tunnel = await dial(server, certs, "server", seconds)
-    try:
-        await tunnel.send("hello", **_hello("health", {}))
-        message = await tunnel.receive(seconds)
-        if message["type"] == "wait":
-            if on_starting is None:
-                raise ConnectionFailed(
-                    f"the server at {server} is still starting", "it says so when it is ready: ask again then"
-                )
-            message = await tunnel.receive(on_starting())
-    finally:
-        await tunnel.close()
-    if message.pop("type") != "health":
-        raise ConnectionFailed("the server answered with something other than its health")
-    return message

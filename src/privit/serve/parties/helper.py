@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from privit.errors import ConnectionFailed, PrivitError
+from privit.errors import ConnectionFailed, HandshakeError, PrivitError
 from privit.serve.engine.pool import EnginePool
 from privit.serve.engine.process import EngineDied, EngineProcess
 from privit.serve.engine.protocols import CLIENT, HELPER, SERVER
@@ -43,6 +43,7 @@ class _First:
 
     rank: int
     tunnel: Tunnel
+    description: dict[str, str]
     paired: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -155,38 +156,41 @@ class Helper:
             )
             return
         check_role(peer, ROLES[rank])
-        different = handshake.first_difference(self.description, hello["description"])
+        asked = hello["description"]
+        try:
+            handshake.check_batch(asked, self._limits.batch, "the helper")
+        except HandshakeError as error:
+            log.warning("refused a %s: %s", ROLES[rank], error.message)
+            await refuse(tunnel, "limit", error.message, error.hint)
+            return
+        expected = handshake.of_batch(self.description, asked)
+        different = handshake.first_difference(expected, asked)
         if different is not None:
             log.warning("refused a %s: its %s differs", ROLES[rank], different)
-            await refuse(
-                tunnel,
-                "mismatch",
-                f"the helper's {different} differs",
-                "",
-                different,
-                self.description[different],
-            )
+            await _refuse_different(tunnel, different, expected)
             return
         first = self._waiting.pop(token, None)
         if first is None:
-            await self._wait_for_other(tunnel, token, rank)
+            await self._wait_for_other(tunnel, token, rank, asked)
             return
         first.paired.set()
         try:
             if first.rank == rank:
                 await refuse(tunnel, "protocol", "two parties claimed the same place in one session")
+            elif different := handshake.first_difference(first.description, asked):
+                await _refuse_different(tunnel, different, first.description)
             else:
-                await self._session({first.rank: first.tunnel, rank: tunnel}, token)
+                await self._session({first.rank: first.tunnel, rank: tunnel}, token, asked)
         finally:
             first.over.set()
 
-    async def _wait_for_other(self, tunnel: Tunnel, token: str, rank: int) -> None:
+    async def _wait_for_other(self, tunnel: Tunnel, token: str, rank: int, asked: dict[str, str]) -> None:
         """Keeps the connection of the party that came first: in the waiting room, then in its session."""
         room = self._limits.queue + self._limits.sessions
         if len(self._waiting) + self._in_session >= room:
             await refuse(tunnel, "busy", f"all {room} places of the helper are taken", "try again later")
             return
-        first = self._waiting[token] = _First(rank, tunnel)
+        first = self._waiting[token] = _First(rank, tunnel, asked)
         seconds = self._limits.pair_seconds
         try:
             await tunnel.guard(first.paired.wait(), seconds)
@@ -200,11 +204,11 @@ class Helper:
             self._waiting.pop(token, None)
         await tunnel.guard(first.over.wait())
 
-    async def _session(self, tunnels: dict[int, Tunnel], token: str) -> None:
+    async def _session(self, tunnels: dict[int, Tunnel], token: str, asked: dict[str, str]) -> None:
         """Serves the two until one of them goes; every other end is logged and told to both."""
         self._in_session += 1
         try:
-            await tunnels[SERVER].guard(tunnels[CLIENT].guard(self._serve(tunnels, token)))
+            await tunnels[SERVER].guard(tunnels[CLIENT].guard(self._serve(tunnels, token, asked)))
         except SilentPeer as error:
             log.warning("a session ended: %s", error.message)
             await _refuse_all(tunnels, "timeout", error.message)
@@ -219,10 +223,14 @@ class Helper:
         finally:
             self._in_session -= 1
 
-    async def _serve(self, tunnels: dict[int, Tunnel], token: str) -> None:
+    async def _serve(self, tunnels: dict[int, Tunnel], token: str, asked: dict[str, str]) -> None:
         async with self._place():
-            engine = await self._pool.take()
+            engine = await self._pool.take(handshake.batch_of(asked))
             try:
+                if different := handshake.first_difference(engine.description, asked):
+                    for tunnel in tunnels.values():
+                        await _refuse_different(tunnel, different, engine.description)
+                    return
                 for rank, tunnel in tunnels.items():
                     allowed = engine.allowance.setup_bytes
                     await tunnel.attach(engine.socket_of(RANK), engine.socket_of(rank), allowed)
@@ -250,6 +258,11 @@ class Helper:
             yield
         finally:
             self._places.release()
+
+
+async def _refuse_different(tunnel: Tunnel, name: str, description: dict[str, str]) -> None:
+    told = f"the helper's {name} differs"
+    await refuse(tunnel, "mismatch", told, "", name, description.get(name, "?"))
 
 
 async def _refuse_all(tunnels: dict[int, Tunnel], code: str, message: str) -> None:

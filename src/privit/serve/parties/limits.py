@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privit.errors import WorkError, config_error
+from privit.program.choices import MOST_IMAGES
 from privit.serve.wire.addresses import keeping
 from privit.serve.wire.tls import is_loopback
 
@@ -27,7 +28,8 @@ class Limits:
         queue: how many more may wait for a place.
         places_each: how many sessions and places in line one certificate may hold.
         address_share: the share of all places that one address may hold where there are no certificates.
-        queries: how many queries one certificate may ever ask.
+        queries: how many images one certificate may ever ask about.
+        batch: how many images one query may hold.
         hello_seconds: how long a new connection may say nothing.
         open_seconds: how long a client may take from its welcome to its engine's first connection.
         setup_seconds: how long compile, key exchange and OT may take.
@@ -42,6 +44,7 @@ class Limits:
     places_each: int = 2
     address_share: float = 0.75
     queries: int | None = None
+    batch: int = 8
     hello_seconds: float = 10.0
     open_seconds: float = 30.0
     setup_seconds: float = 300.0
@@ -60,6 +63,8 @@ class Limits:
             problems.append("sessions is below 1: nobody could be served")
         if self.places_each < 1:
             problems.append("places_each is below 1: nobody could be served")
+        if not 1 <= self.batch <= MOST_IMAGES:
+            problems.append(f"batch is {self.batch}, not a number of images from 1 to {MOST_IMAGES}")
         if not 0 < self.address_share <= 1:
             problems.append(f"address_share is {self.address_share}, not a share above 0 and up to 1")
         if problems:
@@ -70,6 +75,7 @@ class QueryLedger:
     """How many queries each certificate has asked, kept in one SQLite file across restarts.
 
     A query is counted before it runs: a client that breaks off has already seen messages of the protocol.
+    One of several images counts as so many: nobody sees which of them are there to fill a batch up.
     """
 
     def __init__(self, path: Path):
@@ -89,16 +95,16 @@ class QueryLedger:
             row = self._database.execute("SELECT queries FROM asked WHERE client = ?", (client,)).fetchone()
         return int(row[0]) if row else 0
 
-    def take(self, client: str, limit: int | None) -> int | None:
-        """Counts one query and gives how many are left (-1 without a limit), or None if none was left."""
-        if limit == 0:
+    def take(self, client: str, limit: int | None, images: int = 1) -> int | None:
+        """Counts a query and gives how many are left (-1 without a limit), or None if it was one too many."""
+        if limit is not None and limit < images:
             return None
         # One statement, so that two sessions of one client cannot share the last query.
         with self._writing():
             row = self._database.execute(
-                "INSERT INTO asked VALUES (?, 1) ON CONFLICT (client) DO UPDATE SET queries = queries + 1 "
-                "WHERE ? IS NULL OR queries < ? RETURNING queries",
-                (client, limit, limit),
+                "INSERT INTO asked VALUES (?, ?) ON CONFLICT (client) DO UPDATE SET queries = queries + ? "
+                "WHERE ? IS NULL OR queries + ? <= ? RETURNING queries",
+                (client, images, images, limit, images, limit),
             ).fetchone()
         if row is None:
             return None

@@ -18,11 +18,11 @@ Result = TypeVar("Result")
 
 
 class Refused(PrivitError):
-    """An orderly end of a connection, with the code that the client is told."""
+    """An orderly end of a connection, with the code that the client is told, and what differs, if it does."""
 
-    def __init__(self, code: str, message: str, hint: str = ""):
+    def __init__(self, code: str, message: str, hint: str = "", name: str = "", value: str = ""):
         super().__init__(message, hint)
-        self.code = code
+        self.code, self.name, self.value = code, name, value
 
 
 class Places:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from privit.errors import ConnectionFailed, RequestError
+from privit.errors import ConnectionFailed, HandshakeError, RequestError
 from privit.plan import load_plan
 from privit.serve.engine.pool import EnginePool
 from privit.serve.engine.protocols import HELPER, Protocol, require_private
@@ -148,17 +148,25 @@ class Server:
         if not self._ready.is_set():
             await tunnel.send("wait", position=STARTING)
             await tunnel.guard(self._ready.wait())
+        asked = hello["description"]
+        try:
+            # Whoever asks how this server is may say for which batch: that is before its long compile.
+            handshake.check_batch(asked, self._options.limits.batch, "this server")
+        except HandshakeError as error:
+            log.info("refused %s: %s", name, error.message)
+            await refuse(tunnel, "limit", error.message, error.hint)
+            return
         if hello["purpose"] == "health":
             await self._report_health(tunnel)
             return
-        different = handshake.first_difference(self.description, hello["description"])
+        different = handshake.first_difference(handshake.of_batch(self.description, asked), asked)
         if different is not None:
             log.warning("refused %s: its %s differs", name, different)
             value = self.description[different]
             await refuse(tunnel, "mismatch", f"the {different} differs", "", different, value)
             return
         session = Session(
-            self._options, self._protocol, self._pool, self._ledger, self._places, tunnel, peer, name
+            self._options, self._protocol, self._pool, self._ledger, self._places, tunnel, peer, name, asked
         )
         await session.run()
 

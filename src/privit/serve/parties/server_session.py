@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
 from privit.serve.parties.helper import HelperFailed, join_helper
 from privit.serve.parties.limits import Limits, QueryLedger
 from privit.serve.parties.places import Places, Refused
+from privit.serve.wire import handshake
 from privit.serve.wire.frames import RemoteError
 from privit.serve.wire.gate import refuse
 from privit.serve.wire.tls import Peer
@@ -48,6 +50,7 @@ class Session:
     tunnel: Tunnel
     peer: Peer
     name: str
+    asked: Mapping[str, str]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def run(self) -> None:
@@ -57,7 +60,8 @@ class Session:
             async with self.places.place(self.tunnel, self.peer):
                 await self._serve()
         except Refused as error:
-            await self._end(logging.INFO, error.message, error.code, error.message, error.hint)
+            log.info("session %s of %s: %s", self.id, self.name, error.message)
+            await refuse(self.tunnel, error.code, error.message, error.hint, error.name, error.value)
         except RemoteError as error:
             await self._end(logging.WARNING, f"the client reported {error.code}")
         except EngineDied as error:
@@ -90,27 +94,37 @@ class Session:
     def _check_queries_left(self) -> None:
         """Sends a client away before the set-up that it could not use."""
         limit = self.options.limits.queries
-        if limit is not None and self.ledger.asked(self.peer.fingerprint) >= limit:
+        if limit is not None and self.ledger.asked(self.peer.fingerprint) + self.images > limit:
             raise self._no_queries_left()
 
     def _no_queries_left(self) -> Refused:
         limit = self.options.limits.queries
+        asked = self.ledger.asked(self.peer.fingerprint)
+        if limit is not None and asked < limit:
+            told = f"this client has {limit - asked} of its {limit} queries left, a batch is {self.images}"
+            return Refused("limit", told, "ask in smaller batches")
         return Refused(
             "limit", f"this client has asked all its {limit} queries", "ask the server's owner for more"
         )
 
+    @property
+    def images(self) -> int:
+        """How many images each query of this session holds."""
+        return handshake.batch_of(self.asked)
+
     async def _serve(self) -> None:
         # Not guarded: a worker that is being prepared goes to the next client if this one leaves.
-        engine = await self.pool.take()
+        engine = await self.pool.take(self.images)
         helper, called = None, False
         try:
+            self._check_program(engine)
             token = secrets.token_hex(16)
             limits = self.options.limits
             # Attached first: a client that has been welcomed may open at once.
             await self.tunnel.attach(
                 engine.socket_of(SERVER), engine.socket_of(CLIENT), engine.allowance.setup_bytes
             )
-            await self.tunnel.send("welcome", session=self.id, description=self.pool.description, token=token)
+            await self.tunnel.send("welcome", session=self.id, description=engine.description, token=token)
             if self.options.helper is None:
                 await self._wait_for_engine()
                 called = True
@@ -143,6 +157,14 @@ class Session:
             # Compiling takes long: a client that never began leaves the worker to the next one.
             await (engine.stop() if called else self.pool.give_back(engine))
 
+    def _check_program(self, engine: EngineProcess) -> None:
+        """The rest of the handshake: the program of a batch is compiled when a client asks for it."""
+        different = handshake.first_difference(engine.description, self.asked)
+        if different is not None:
+            raise Refused(
+                "mismatch", f"the {different} differs", "", different, engine.description[different]
+            )
+
     async def _wait_for_engine(self) -> None:
         """Until the client's engine reaches for ours, which a good client's does at once."""
         seconds = self.options.limits.open_seconds
@@ -160,7 +182,7 @@ class Session:
                 return queries
             if message["type"] != "query" or message["number"] != queries + 1:
                 raise Refused("protocol", "a query was expected")
-            left = self.ledger.take(self.peer.fingerprint, limits.queries)
+            left = self.ledger.take(self.peer.fingerprint, limits.queries, self.images)
             if left is None:
                 raise self._no_queries_left()
             queries += 1

@@ -28,8 +28,11 @@ NAMES = (
     "spu version",
     "runtime configuration",
     "compiler options",
+    "batch",
     "program",
 )
+BATCH = "batch"
+"""How many images a query holds; a description without it means one, as before there were batches."""
 _HINTS = {
     "format": "upgrade the older privit of the two",
     "protocol": "start both sides with the same --protocol",
@@ -39,11 +42,17 @@ _HINTS = {
     "compiler options": "install the same version of privit on both sides",
     "program": "install the same version of privit on both sides",
 }
+BATCH_DIGITS = 4
 _ASK = "ask the server's owner for the matching client folder"
 
 
 def describe(
-    artifact: Artifact, protocol: str, program_hash: str, runtime_config: bytes, compiler_options: str
+    artifact: Artifact,
+    protocol: str,
+    program_hash: str,
+    runtime_config: bytes,
+    compiler_options: str,
+    images: int = 1,
 ) -> dict[str, str]:
     """Every name of NAMES with a version, a name or a sha256; made from public things only."""
     public = artifact.public
@@ -60,10 +69,40 @@ def describe(
         "spu version": version("spu"),
         "runtime configuration": hashlib.sha256(runtime_config).hexdigest(),
         "compiler options": hashlib.sha256(compiler_options.encode()).hexdigest(),
+        BATCH: str(images),
         "program": program_hash,
     }
     assert tuple(values) == NAMES
-    return values
+    return {name: value for name, value in values.items() if (name, value) != (BATCH, "1")}
+
+
+def batch_of(description: Mapping[str, str]) -> int:
+    """How many images the queries of a session hold that is described so."""
+    text = description.get(BATCH, "1")
+    if not (text.isascii() and text.isdigit() and len(text) <= BATCH_DIGITS and int(text)):
+        raise HandshakeError("the batch that was asked for is not a number of images", "upgrade the client")
+    return int(text)
+
+
+def of_batch(description: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """A description of one image's program as that of the batch that is asked for.
+
+    Its program is not compiled yet, so the one that is asked for stands for it; it is compared when it is.
+    """
+    if batch_of(asked) == 1:
+        return dict(description)
+    return dict(description) | {name: asked[name] for name in (BATCH, "program") if name in asked}
+
+
+def check_batch(asked: Mapping[str, str], most: int, who: str) -> int:
+    """How many images a session's queries are to hold, if `who` takes so many."""
+    images = batch_of(asked)
+    if images > most:
+        raise HandshakeError(
+            f"a batch of {images} images was asked for, but {who} takes {most} in one query at most",
+            f"ask with --batch {most}, or ask its owner to start it with a larger --batch",
+        )
+    return images
 
 
 def first_difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
