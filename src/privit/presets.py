@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from privit.config import Descent, FinetuneConfig, SearchConfig, TeacherConfig
+from privit.config import Budget, Descent, FinetuneConfig, SearchConfig, TeacherConfig
 from privit.errors import RequestError
+from privit.operators import FITTED
+from privit.spec import KINDS, PAPER_KINDS
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,14 @@ NORM_SHARE = 0.4
 """LayerNorms that stay exact under a budget in sites, which says nothing of them: ten of DeiT-Tiny's 25."""
 
 
+BEST_SEARCH = SearchConfig(
+    kinds=KINDS,
+    stand_in=dict(FITTED),
+    budgets=(Budget(dict.fromkeys(PAPER_KINDS, 0.1) | {"norm": NORM_SHARE}),),
+)
+"""What is chosen without training: stand-ins that are fitted, at every kind of site."""
+
+
 def best_teacher(images: int, fresh: bool, photographs: bool) -> TeacherConfig:
     """How a teacher is trained on so many images, from random weights or from pretrained ones."""
     augmentation = {"flip": 0.5} if photographs else {}
@@ -126,7 +136,7 @@ PRESETS = {"paper": PAPER, "plain": PLAIN, "digits": DIGITS}
 def preset(name: str) -> Preset:
     """The preset of that name."""
     if name not in PRESETS:
-        raise RequestError(f"no preset is called {name!r}", f"known: {', '.join(PRESETS)}")
+        raise RequestError(f"no preset is called {name!r}", f"known: {', '.join((BEST, *PRESETS))}")
     return PRESETS[name]
 
 

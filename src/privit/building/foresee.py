@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from privit.building.request import Request
+from privit.building.settings import teacher_for
 from privit.config import FinetuneConfig, SearchConfig, TeacherConfig, free_choices, from_json
 from privit.cost.budgets.floors import least_cost_of
 from privit.cost.budgets.ladder import below_floor, cheapest_plan
@@ -16,7 +17,7 @@ from privit.data.datasets import Data, default_preprocessing, load_data
 from privit.errors import RequestError
 from privit.operators import FITTED, UNTOUCHED
 from privit.plan import Plan, uniform_plan
-from privit.presets import BEST, MOST_REUSED, best_finetune, best_teacher, preset
+from privit.presets import BEST, MOST_REUSED, best_finetune, preset
 from privit.runs import load_run
 from privit.spec import KINDS, Granularity, Spec
 
@@ -149,11 +150,8 @@ def search_settings(request: Request) -> SearchConfig:
 
 
 def _teacher(request: Request, data: Data) -> TeacherConfig:
-    photographs = data.train.image(0).mode == "RGB"
-    if request.preset == BEST:
-        config = best_teacher(len(data.train), request.model.startswith("vit:"), photographs)
-    else:
-        config = preset(request.preset).teacher
+    best = request.preset == BEST
+    config = teacher_for(request.model, data) if best else preset(request.preset).teacher
     return replace(
         config,
         epochs=request.teacher_epochs or config.epochs,

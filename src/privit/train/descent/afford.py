@@ -188,7 +188,7 @@ def refuse_below_floor(
             if most_sites < least:
                 raise BudgetError(
                     f"at most {most_sites} {kind} sites may be exact, but {least} cannot be replaced",
-                    "the first LayerNorm has nothing to reuse: keep 1, or give another stand-in",
+                    f"the first LayerNorm has nothing to reuse: keep {least}, or give another stand-in",
                 )
 
 
