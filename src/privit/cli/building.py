@@ -155,8 +155,8 @@ def search(
 
     A budget is a share or count of sites, or what one prediction may cost: then the split between kinds and
     layers is found. Budgets in several units (and in sites) are all kept to. The best known way fits
-    stand-ins for every kind to the teacher, and chooses by the loss they cause without training; --preset paper trains
-    weights and switches together, as the paper does.
+    stand-ins for every kind to the teacher and chooses by the loss they cause, without training; --preset
+    paper trains weights and switches together, as the paper does.
 
     Args:
         run: The teacher's run.
