@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny import MODEL, tiny_teacher
 
 from privit.artifact import Artifact, Public
-from privit.building.foresee import Foreseen, cost_of, foresee, prices
+from privit.building.foresee import Foreseen, cost_of, foresee, prices, search_settings
 from privit.building.request import Request
 from privit.building.stages import make_student, overspent, teacher_ranges
-from privit.errors import BudgetError
+from privit.config import check_config
+from privit.errors import BudgetError, RequestError
 from privit.runs import load_run
 from privit.spec import KINDS
 from privit.train.stages import read_model
@@ -20,13 +22,11 @@ from privit.train.stages import read_model
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a tiny teacher on digits."""
-    from tiny import tiny_teacher
-
     return tiny_teacher(tmp_path_factory.mktemp("teacher"))
 
 
 def asked(teacher: Path, out: Path, **more: object) -> tuple[Request, Foreseen]:
-    request = Request("", "", out, {}, protocol="semi2k-benchmark", teacher=teacher, epochs=1)
+    request = Request(MODEL, "digits", out, {}, protocol="semi2k-benchmark", teacher=teacher, epochs=1)
     request = replace(request, **more)  # type: ignore[arg-type]
     return request, foresee(request)
 
@@ -81,3 +81,20 @@ def test_a_budget_between_the_best_case_and_this_teacher_s_floor_is_refused_befo
     with pytest.raises(BudgetError, match="nothing below that is possible"):
         make_student(low, foreseen, teacher, teacher_ranges(teacher, 0), print)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("changes", [{"data": "cifar10"}, {"model": "vit:width=8"}])
+def test_a_teacher_of_something_else_is_refused(
+    teacher: Path, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    with pytest.raises(RequestError, match="is a teacher of"):
+        asked(teacher, tmp_path, keep=0.1, **changes)
+
+
+@pytest.mark.parametrize("name", ["paper", "plain", "digits"])
+def test_a_preset_s_own_search_takes_the_same_budgets(tmp_path: Path, name: str) -> None:
+    request = Request(MODEL, "digits", tmp_path, {"bytes": 1e6, "seconds": 2.0}, keep=0.1, preset=name)
+    for each in (request, replace(request, most={}), replace(request, keep=None)):
+        config = search_settings(each)
+        check_config(config)
+        assert set(config.kinds) == {"gelu", "softmax"}

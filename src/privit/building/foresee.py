@@ -18,7 +18,7 @@ from privit.errors import RequestError
 from privit.operators import FITTED, UNTOUCHED
 from privit.plan import Plan, uniform_plan
 from privit.presets import BEST, MOST_REUSED, best_finetune, preset
-from privit.runs import load_run
+from privit.runs import Run, load_run
 from privit.spec import KINDS, Granularity, Spec
 
 CHEAPEST = FITTED | free_choices(FITTED)
@@ -81,6 +81,7 @@ def foresee(request: Request) -> Foreseen:
 
     if request.teacher is not None:
         run = load_run(request.teacher, "teacher")
+        _refuse_other_teacher(request, run)
         model = read_model(run)
         subject, weights, data = model.subject, model.weights, model.subject.load()
         config = from_json(TeacherConfig, run.description["config"])
@@ -165,6 +166,15 @@ def _finetune(request: Request, images: int, teacher_rate: float) -> FinetuneCon
     best = request.preset == BEST
     config = best_finetune(images, teacher_rate) if best else preset(request.preset).finetune
     return replace(config, epochs=request.epochs or config.epochs, seed=request.seed)
+
+
+def _refuse_other_teacher(request: Request, run: Run) -> None:
+    for name, asked in (("model", request.model), ("data", request.data)):
+        if (found := run.description["inputs"][name]) != asked:
+            raise RequestError(
+                f"{request.teacher} is a teacher of {name} {found}, but {asked} was asked for",
+                "give the model and data of that run, or leave --teacher away",
+            )
 
 
 def _refuse_one_class(data: Data) -> None:

@@ -35,7 +35,7 @@ Settings = Annotated[
 
 
 def demo(out: Path = Path("demo"), seed: int = 0, json: bool = False) -> None:
-    """The whole way on bundled data: teacher, search, fine-tune, export, a private prediction.
+    """The whole way on bundled data: a teacher, PriViT as published, the best known way, private answers.
 
     Args:
         out: Folder for runs, artifact and what is shown.
