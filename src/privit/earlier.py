@@ -36,8 +36,13 @@ def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) ->
     So a run that was written before these had settings is the same run, and so is a stage of a sweep.
     """
     usual = _NORM | ({} if stand_in is None else {"stand_in": stand_in})
-    # Of these two, an empty list and one are what was done before there was a setting.
-    news: dict[str, tuple[Any, ...]] = {"tokens": ((), []), "operator_rate": (1.0,)}
+    # What was done before there was such a setting.
+    news: dict[str, tuple[Any, ...]] = {
+        "tokens": ((), []),
+        "operator_rate": (1.0,),
+        "most_reused": (None,),
+        "candidates": (False,),
+    }
     found = {name: value for name, value in settings.items() if value not in news.get(name, ())}
     for name in found.keys() & _NORM.keys():
         if isinstance(found[name], Mapping) and found[name].get("norm") == usual[name]:

@@ -26,7 +26,8 @@ def searched(teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     def run(*arguments: str) -> tuple[dict[str, Any], set[str]]:
         out = tmp_path / "search"
-        common = ["search", str(teacher_run), "--out", str(out), "--no-training", "--json"]
+        paper = ["--preset", "paper", "--no-training"]
+        common = ["search", str(teacher_run), "--out", str(out), *paper, "--json"]
         assert main([*common, *arguments]) == 0
         result = json.loads(capsys.readouterr().out)
         plan = load_plan(out / "plan.safetensors")
@@ -101,7 +102,7 @@ def test_tokens_may_be_given_or_chosen_by_the_budget(
         str(teacher_run),
         "--out",
         str(tmp_path / "auto"),
-        "--no-training",
+        *("--preset", "paper", "--no-training"),
         "--json",
         "--tokens",
         "auto",
@@ -134,14 +135,50 @@ def test_norms_and_tokens_that_cannot_be_are_refused(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    common = ["search", str(teacher_run), "--out", str(tmp_path / "search"), "--no-training"]
-    assert main([*common, *arguments]) == 2
+    paper = ["--preset", "paper", "--no-training"]
+    assert main(["search", str(teacher_run), "--out", str(tmp_path / "search"), *paper, *arguments]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_tokens_are_not_chosen_by_a_trained_search(
     teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["search", str(teacher_run), "--out", str(tmp_path / "search"), "--tokens", "auto"]
+    paper = ["--preset", "paper", "--tokens", "auto"]
+    command = ["search", str(teacher_run), "--out", str(tmp_path / "search"), *paper]
     assert main([*command, "--max-relu-ops", "1e9"]) == 2
     assert "--tokens auto chooses without training" in capsys.readouterr().err
+
+
+def best_of(teacher_run: Path, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    """What a search with nothing but a budget gives."""
+    assert main(["search", str(teacher_run), "--out", str(out), "--json", *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_best_known_way_is_the_default(
+    teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = best_of(teacher_run, tmp_path / "share", capsys, "--keep", "0.2")
+    assert (result["kept_gelu"], result["kept_softmax"], result["kept_norm"]) == (2, 4, 2)
+    assert result["epochs"] == 0
+    plan = load_plan(tmp_path / "share" / "plan.safetensors")
+    names = {entry.name for kind in KINDS for entry in plan.operators(kind, 1)}
+    assert {"quadratic", "quadratic_attn", "reused_norm"} <= names
+    budget = ("--max-rounds", "150", "--protocol", "semi2k-benchmark")
+    config = load_run(tmp_path / "share").description["config"]
+    assert "most_reused" not in config
+    result = best_of(teacher_run, tmp_path / "rounds", capsys, *budget)
+    assert result["predicted_cost"] <= 150
+    assert load_run(tmp_path / "rounds").description["config"]["most_reused"] == 3
+
+
+def test_fine_tuning_without_a_flag_takes_its_settings_from_the_teacher_and_its_images(
+    teacher_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best_of(teacher_run, tmp_path / "search", capsys, "--keep", "0.2")
+    tuning = ["finetune", str(tmp_path / "search"), "--out", str(tmp_path / "tuned"), "--epochs", "1"]
+    assert main([*tuning, "--json"]) == 0
+    config = load_run(tmp_path / "tuned").description["config"]
+    assert config["learning_rate"] == 1.5e-3  # half the tiny teacher's
+    assert (config["operator_rate"], config["gradient_clip"]) == (0.1, 1.0)

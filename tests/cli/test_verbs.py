@@ -163,6 +163,11 @@ def test_the_demo_goes_the_whole_way_on_a_tiny_setting(
     found = said(capsys, "demo", "--out", tmp_path / "demo")
     assert [p["class_name"] for p in found["private"]["predictions"]] == found["private"]["in_the_clear"]
     assert Path(found["report"]).is_file()
+    names = ["as commonly written", "rewritten", "PriViT as published", "the best known way"]
+    for model, name in zip(found["models"], names, strict=True):
+        assert name in model["model"]
+    written, best = found["models"][0]["predicted"], found["models"][-1]["predicted"]
+    assert best["seconds"] <= written["seconds"] / 3
 
 
 def test_calibrate_writes_a_table_that_predicts(

@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "serve": {"core", "machine", "data", "program", "cost"},
     "train": {"core", "data", "program", "cost"},
     "page": {"core", "data", "cost", "serve"},
+    "building": {"core", "data", "program", "cost", "serve", "train", "exporting"},
 }
 """The rooms whose imports point one way, and what each may know of, itself apart."""
 

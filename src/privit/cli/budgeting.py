@@ -14,7 +14,8 @@ from privit.cost.budgets.pricing import Price, Unit
 from privit.errors import RequestError
 from privit.locks import lock_folder
 from privit.operators import FITTED
-from privit.spec import KINDS
+from privit.presets import NORM_SHARE
+from privit.spec import KINDS, PAPER_KINDS, switched_kinds
 
 MEASURED = {"bytes": "sent_bytes", "rounds": "rounds", "seconds": "seconds"}
 
@@ -52,6 +53,58 @@ def with_choices(config: SearchConfig, fitted: bool) -> SearchConfig:
     """The settings with a third choice for each kind that has one, beside fitted stand-ins if asked for."""
     stand_in = FITTED if fitted else config.stand_in
     return replace(config, stand_in=dict(stand_in), free=config.free or free_choices(stand_in))
+
+
+def with_site_budgets(
+    config: SearchConfig, keep: tuple[float, ...], given: Mapping[str, float | None], best: bool = False
+) -> SearchConfig:
+    """The settings with the budgets in sites that were given; as they are if none was.
+
+    In the best known way a share is one of GELUs and softmaxes, beside a known share of LayerNorms.
+    """
+    sites = _per_kind(given)
+    if keep and sites:
+        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    _refuse_counts(keep)
+    if keep:
+        kinds = switched_kinds(config.kinds)
+        norms = {"norm": NORM_SHARE} if best and "norm" in kinds else {}
+        budgets = tuple(Budget(dict.fromkeys(kinds, share) | norms, f"keep-{share:g}") for share in keep)
+        return replace(config, budgets=budgets)
+    if not sites:
+        return config
+    # A kind without a budget stays as it is.
+    budget = Budget(dict.fromkeys(PAPER_KINDS, 1.0) | sites)
+    return replace(config, budgets=(budget,), kinds=tuple(k for k in KINDS if k in sites))
+
+
+def _per_kind(given: Mapping[str, float | None]) -> dict[str, float]:
+    # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
+    return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
+
+
+def _refuse_counts(keep: tuple[float, ...]) -> None:
+    for share in keep:
+        if not 0 <= share <= 1:
+            raise RequestError(
+                f"--keep is {share:g}, but a share of the sites from 0 to 1 was expected",
+                "--gelu-budget, --softmax-budget and --norm-budget take numbers of sites",
+            )
+
+
+def site_caps(
+    keep: tuple[float, ...], given: Mapping[str, float | None], kinds: tuple[str, ...], best: bool = False
+) -> dict[str, float]:
+    """The most exact sites that plans of budgets in cost may have; if `best`, a share is not of norms."""
+    if len(keep) > 1:
+        raise RequestError(
+            "--keep was given several shares beside a budget in cost", "give one: a cap for all of them"
+        )
+    sites = _per_kind(given)
+    if keep and sites:
+        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
+    _refuse_counts(keep)
+    return dict.fromkeys(PAPER_KINDS if best else switched_kinds(kinds), keep[0]) if keep else sites
 
 
 def _falling(values: tuple[float, ...]) -> list[float]:

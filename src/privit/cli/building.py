@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +12,21 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from privit.cli.budgeting import measured_budgets, show_kept, with_choices, with_cost_budgets
+from privit.cli.budgeting import (
+    measured_budgets,
+    show_kept,
+    site_caps,
+    with_choices,
+    with_cost_budgets,
+    with_site_budgets,
+)
 from privit.cli.output import note, percent, show_fields, show_json
 from privit.cli.synthetic import token_counts
-from privit.config import Budget, FinetuneConfig, SearchConfig, check_config, from_json, to_json
+from privit.config import FinetuneConfig, check_config, from_json, to_json
 from privit.errors import RequestError
 from privit.operators import FITTED
-from privit.presets import Preset, preset, with_strategy
-from privit.spec import KINDS, PAPER_KINDS, switched_kinds
+from privit.presets import BEST, BEST_SEARCH, MOST_REUSED, PAPER, Preset, preset, with_strategy
+from privit.spec import KINDS
 
 Settings = Annotated[
     tuple[str, ...],
@@ -28,7 +35,7 @@ Settings = Annotated[
 
 
 def demo(out: Path = Path("demo"), seed: int = 0, json: bool = False) -> None:
-    """The whole way on bundled data: teacher, search, fine-tune, export, a private prediction.
+    """The whole way on bundled data: a teacher, PriViT as published, the best known way, private answers.
 
     Args:
         out: Folder for runs, artifact and what is shown.
@@ -48,7 +55,7 @@ def teacher(
     model: Positional[str],
     data: str,
     out: Path = Path("runs/teacher"),
-    preset: str = "paper",
+    preset: str = BEST,
     image_size: int | None = None,
     epochs: int | None = None,
     train_limit: int | None = None,
@@ -63,7 +70,7 @@ def teacher(
         model: timm:NAME, hf:NAME, a local file, or vit:width=64,... for a model from scratch.
         data: digits, cifar10, ..., hf:NAME, or a folder of images or parquet files.
         out: The run's folder; the same command goes on where it stopped.
-        preset: Settings that belong together: paper, plain or digits.
+        preset: best (epochs from the number of images), or settings that belong together: paper, digits, ...
         image_size: Resize the model to this image size.
         epochs: How long to train.
         train_limit: Use this many training images, balanced over classes.
@@ -72,9 +79,11 @@ def teacher(
         set_: Any other setting.
         json: Print one JSON object.
     """
+    from privit.building.settings import teacher_settings
     from privit.train.teacher import train_teacher
 
-    config = _preset(preset).teacher
+    best = preset == BEST
+    config = teacher_settings(model, data, train_limit, scratch) if best else _preset(preset).teacher
     if scratch:
         config = replace(config, pretrained=False)
     named = {"image_size": image_size, "epochs": epochs, "train_limit": train_limit, "seed": seed}
@@ -127,7 +136,7 @@ def search(
     norm_budget: float | None = None,
     norms: bool = False,
     tokens: str | None = None,
-    preset: str = "paper",
+    preset: str = BEST,
     strategy: int | None = None,
     fitted: bool = False,
     no_training: bool = False,
@@ -142,11 +151,12 @@ def search(
     set_: Settings = (),
     json: bool = False,
 ) -> None:
-    """Train weights and switches together until the budget is met.
+    """Choose what stays exact under a budget, and fit what stands elsewhere.
 
     A budget is a share or count of sites, or what one prediction may cost: then the split between kinds and
-    layers is found, and stand-ins are fitted to the teacher unless others are set. Budgets in several units
-    (and in sites) are all kept to.
+    layers is found. Budgets in several units (and in sites) are all kept to. The best known way fits
+    stand-ins for every kind to the teacher and chooses by the loss they cause, without training; --preset
+    paper trains weights and switches together, as the paper does.
 
     Args:
         run: The teacher's run.
@@ -155,12 +165,12 @@ def search(
         gelu_budget: GELU sites that may stay: a count, or a share below 1.
         softmax_budget: Softmax sites that may stay: a count, or a share below 1.
         norm_budget: LayerNorms that may stay exact: a count, or a share below 1. The first always does.
-        norms: Search LayerNorms too; without, and without --norm-budget, all of them stay exact.
+        norms: Search LayerNorms too, with another preset than best; without, all of them stay exact.
         tokens: Tokens in each block, class token included, separated by commas; patches are pooled where they
             fall. auto: the budget in cost chooses, with --no-training.
-        preset: Settings that belong together: paper, plain or digits.
-        strategy: One of the paper's strategies 1 to 5.
-        fitted: Start from stand-ins fitted to the teacher instead of the paper's (or set others).
+        preset: best, or a trained search with settings that belong together: paper, plain or digits.
+        strategy: One of the paper's strategies 1 to 5 (with --preset paper unless another is given).
+        fitted: Train as the paper does, from stand-ins fitted to the teacher.
         no_training: Fit stand-ins and choose sites by the loss they cause, in minutes.
         max_seconds: What one prediction may take on --network; several budgets give several plans.
         max_bytes: What one party may send, such as 60e6.
@@ -173,11 +183,13 @@ def search(
         set_: Any other setting.
         json: Print one JSON object.
     """
-    chosen = _preset(preset)
+    best = preset == BEST and strategy is None and not fitted
+    chosen = PAPER if preset == BEST else _preset(preset)
     if strategy is not None:
         chosen = with_strategy(chosen, strategy)
-    config, own = _changed(chosen.search, {"seed": seed}, set_), "stand_in" in _given(set_)
-    auto = tokens == "auto"
+    search = BEST_SEARCH if best else chosen.search
+    config, own = _changed(search, {"seed": seed}, set_), "stand_in" in _given(set_)
+    auto, no_training = tokens == "auto", no_training or best
     if auto and not no_training:
         raise RequestError("--tokens auto chooses without training", "add --no-training, or give the tokens")
     if tokens is not None and not auto:
@@ -186,10 +198,10 @@ def search(
         config = replace(config, kinds=(*config.kinds, "norm"))
     given = {"gelu": gelu_budget, "softmax": softmax_budget, "norm": norm_budget}
     costs = {"seconds": max_seconds, "bytes": max_bytes, "rounds": max_rounds, "relu_ops": max_relu_ops}
-    caps = _site_caps(keep, given, config.kinds) if any(costs.values()) else {}
+    caps = site_caps(keep, given, config.kinds, best) if any(costs.values()) else {}
     priced = with_cost_budgets(config, costs, protocol, network, caps)
     if priced == config:
-        config = _with_budgets(config, keep, given)
+        config = with_site_budgets(config, keep, given, best)
     else:
         config, fitted = with_choices(priced, not own), fitted or not own
     if (fitted or no_training) and not own:
@@ -199,6 +211,8 @@ def search(
         from privit.train.training_free import TrainingFreeConfig, search_without_training
 
         settings = replace(TrainingFreeConfig.of(config), choose_tokens=auto)
+        if best and config.price is not None:
+            settings = replace(settings, most_reused=MOST_REUSED)
         found = search_without_training(run, out, settings)
         _close_search(out, found, measure, json)
         return
@@ -210,9 +224,7 @@ def search(
         from privit.train.training_free import fitted_start
 
         fitting = FitConfig(seed=seed)
-        initial = fitted_start(
-            run, config.granularity, config.stand_in, fitting, config.kinds, config.tokens
-        )
+        initial = fitted_start(run, config.granularity, config.stand_in, fitting, config.kinds, config.tokens)
     _close_search(out, run_search(run, out, config, initial), measure, json)
 
 
@@ -230,7 +242,7 @@ def finetune(
     out: Path = Path("runs/finetune"),
     budget: str | None = None,
     relu: bool = False,
-    preset: str = "paper",
+    preset: str = BEST,
     epochs: int | None = None,
     seed: int = 0,
     set_: Settings = (),
@@ -243,15 +255,19 @@ def finetune(
         out: The run's folder; the same command goes on where it stopped.
         budget: Which of the search's budgets, by name; by default the last.
         relu: The GELUs that stay become ReLUs (PriViT-R).
-        preset: Settings that belong together: paper, plain or digits.
+        preset: best (epochs from the number of images), or settings that belong together: paper, digits, ...
         epochs: How long to train.
         seed: For order and augmentation.
         set_: Any other setting.
         json: Print one JSON object.
     """
+    from privit.building.settings import finetune_settings
     from privit.train.finetune import finetune as run_finetune
 
-    config: FinetuneConfig = _changed(_preset(preset).finetune, {"epochs": epochs, "seed": seed}, set_)
+    # What is no setting is said before a run is looked for.
+    _changed(FinetuneConfig(), {}, set_)
+    base = finetune_settings(run) if preset == BEST else _preset(preset).finetune
+    config: FinetuneConfig = _changed(base, {"epochs": epochs, "seed": seed}, set_)
     if relu:
         config = replace(config, swap=config.swap | {"gelu": "relu"})
     _finish(f"finetune {out}", run_finetune(run, out, config, budget), json)
@@ -311,53 +327,6 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _with_budgets(
-    config: SearchConfig, keep: tuple[float, ...], given: Mapping[str, float | None]
-) -> SearchConfig:
-    sites = _per_kind(given)
-    if keep and sites:
-        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
-    _refuse_counts(keep)
-    if keep:
-        kinds = switched_kinds(config.kinds)
-        budgets = tuple(Budget(dict.fromkeys(kinds, share), f"keep-{share:g}") for share in keep)
-        return replace(config, budgets=budgets)
-    if not sites:
-        return config
-    # A kind without a budget stays as it is.
-    budget = Budget(dict.fromkeys(PAPER_KINDS, 1.0) | sites)
-    return replace(config, budgets=(budget,), kinds=tuple(k for k in KINDS if k in sites))
-
-
-def _per_kind(given: Mapping[str, float | None]) -> dict[str, float]:
-    # 1 is one site, not all of them; what is neither a share nor a count is refused by `check_config`.
-    return {k: int(v) if v.is_integer() and abs(v) < 1e16 else v for k, v in given.items() if v is not None}
-
-
-def _refuse_counts(keep: tuple[float, ...]) -> None:
-    for share in keep:
-        if not 0 <= share <= 1:
-            raise RequestError(
-                f"--keep is {share:g}, but a share of the sites from 0 to 1 was expected",
-                "--gelu-budget, --softmax-budget and --norm-budget take numbers of sites",
-            )
-
-
-def _site_caps(
-    keep: tuple[float, ...], given: Mapping[str, float | None], kinds: tuple[str, ...]
-) -> dict[str, float]:
-    """The most exact sites that plans of budgets in cost may have."""
-    if len(keep) > 1:
-        raise RequestError(
-            "--keep was given several shares beside a budget in cost", "give one: a cap for all of them"
-        )
-    sites = _per_kind(given)
-    if keep and sites:
-        raise RequestError("--keep was given beside a budget per kind", "give one or the other")
-    _refuse_counts(keep)
-    return dict.fromkeys(switched_kinds(kinds), keep[0]) if keep else sites
 
 
 def _finish(title: str, result: dict[str, Any], json: bool) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tyro
 
-from privit.cli import building, costing, measuring, reporting, serving, sweeping
+from privit.cli import build, building, costing, measuring, reporting, serving, sweeping
 from privit.cli.asking import querying
 from privit.cli.output import error_line
 from privit.cli.repeated import joined_flags
@@ -39,7 +39,7 @@ _EXTRAS = {
 
 VERBS: dict[str, Callable[..., None]] = {
     name: function
-    for verbs in (building, serving, querying, measuring, costing, sweeping, reporting)
+    for verbs in (build, building, serving, querying, measuring, costing, sweeping, reporting)
     for name, function in verbs.VERBS.items()
 }
 

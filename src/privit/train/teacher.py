@@ -43,7 +43,7 @@ def train_teacher(model: str, data: str, run: Path, config: TeacherConfig | None
         "validation_share": config.validation_share,
     }
     loaded = load_data(**chosen)
-    spec, weights, preprocessing = _start(model, len(loaded.class_names), config)
+    spec, weights, preprocessing = starting_point(model, len(loaded.class_names), config)
     accelerator = make_accelerator(config)
     opened = start_run(run, "teacher", config, {"model": model, "data": data}, accelerator)
     if (finished := opened.result()) is not None:
@@ -66,10 +66,10 @@ def train_teacher(model: str, data: str, run: Path, config: TeacherConfig | None
     return close_run(opened, result, accelerator)
 
 
-def _start(
+def starting_point(
     model: str, classes: int, config: TeacherConfig
 ) -> tuple[Spec, dict[str, np.ndarray], Preprocessing | None]:
-    """Spec, weights and preprocessing that training starts from."""
+    """Spec, weights and preprocessing that training starts from; a model that cannot be is refused."""
     if model.startswith("vit:"):
         spec = parse_spec(model.removeprefix("vit:"), classes, config.image_size)
         return spec, random_weights(spec, config.seed), None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from privit.config import Budget, SearchConfig, budgets_problems
 from privit.cost.budgets.pricing import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.earlier import as_before_norms, with_norms
-from privit.errors import config_error
+from privit.errors import BudgetError, config_error
 from privit.operators import FITTED, UNTOUCHED, operator
 from privit.plan import Plan
 from privit.runs import Run, load_run, open_run, read_json, write_text
@@ -64,6 +64,9 @@ class TrainingFreeConfig:
     `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in cost
     need a `price`, and have a third choice for each kind that `free` names. `tokens` are those of each block;
     with `choose_tokens` the one budget in cost decides where patches are pooled, and to how many.
+    Under a price, at most `most_reused` LayerNorms in a row reuse another's factor. Budgets that are only
+    `candidates` of a later choice are met more quickly and less nearly, left out where no fitted plan meets
+    them, and see no test image.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -74,6 +77,8 @@ class TrainingFreeConfig:
     price: Price | None = None
     tokens: tuple[int, ...] = ()
     choose_tokens: bool = False
+    most_reused: int | None = None
+    candidates: bool = False
     fit: FitConfig = field(default_factory=FitConfig)
     score_images: int = 128
     memory_bytes: int = 4 << 30
@@ -125,9 +130,15 @@ def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = No
 
 
 def search_without_training(
-    teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None
+    teacher_run: Path,
+    run: Path,
+    config: TrainingFreeConfig | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """The result of choosing and fitting a plan for each budget; a finished run is returned as it is."""
+    """The result of choosing and fitting a plan for each budget; a finished run is returned as it is.
+
+    `tell` is called with what is being done.
+    """
     config = _whole(config or TrainingFreeConfig())
     _check(config)
     source = load_run(teacher_run, "teacher")
@@ -153,13 +164,13 @@ def search_without_training(
         cuts = {name: _fitted(start, teacher, plan, pixels, config.fit) for name, plan in plans.items()}
         costs: dict[str, dict[str, Any]] = {}
     else:
-        cuts, costs = _paid(opened, start, teacher, pixels, config, config.price)
+        cuts, costs = _paid(opened, start, teacher, pixels, config, config.price, tell or (lambda _: None))
     seconds = time.monotonic() - started
     budgets = {
         name: _record(opened, teacher, data, name, cut, config) | costs.get(name, {})
         for name, cut in cuts.items()
     }
-    last = config.budgets[-1].name
+    last = [budget.name for budget in config.budgets if budget.name in cuts][-1]
     write_model(opened.folder, start.subject, cuts[last].plan(), cuts[last].weights())
     result = {"stage": "search"} | budgets[last] | {"budgets": budgets, "warnings": [], "epochs": 0}
     spec = start.subject.spec
@@ -247,7 +258,8 @@ def _refuse_impossible(teacher: Model, config: TrainingFreeConfig, price: Price)
     options = choices(config.exact, config.stand_in, config.free)
 
     def refuse(spec: Spec) -> None:
-        refuse_below_floor(spec, price, options, config.granularity, config.budgets, ranges)
+        least = config.most_reused
+        refuse_below_floor(spec, price, options, config.granularity, config.budgets, ranges, least)
 
     if config.choose_tokens:
         smallest_floor(teacher.subject.spec, refuse)
@@ -287,26 +299,36 @@ def _paid(
     pixels: np.ndarray,
     config: TrainingFreeConfig,
     price: Price,
+    tell: Callable[[str], None],
 ) -> tuple[dict[str, Student], dict[str, dict[str, Any]]]:
     """A fitted student for each budget in cost, and what result.json says of its cost."""
     options = choices(config.exact, config.stand_in, config.free)
     spec, granularity = start.subject.spec, config.granularity
+    tell("measuring what every site's stand-ins lose")
     measured = known_measures(run, start, options, granularity, pixels, config.fit, config.score_images)
-    found = Affordable(spec, granularity, price, options, measured.losses, dict(measured.ranges))
-    cuts, costs, most = {}, {}, None
+    known = (measured.losses, dict(measured.ranges), config.most_reused, not config.candidates)
+    found = Affordable(spec, granularity, price, options, *known)
+    cuts: dict[str, Student] = {}
+    costs, most = {}, None
+    smallest = min(budget.cost or 0 for budget in config.budgets)
     for budget in sorted(config.budgets, key=lambda budget: -float(budget.cost or 0)):
         name, cost, caps = budget.name, float(budget.cost or 0), caps_of(budget, spec, granularity)
-        cut = settle(
-            found, cost, lambda plan: _fitted(start, teacher, plan, pixels, config.fit), pixels, most, caps
-        )
+        tell(f"fitting a plan for {price.show(cost)}")
+        try:
+            cut = settle(
+                found, cost, lambda p: _fitted(start, teacher, p, pixels, config.fit), pixels, most, caps
+            )
+        except BudgetError:
+            # The smallest comes last: if that and all others are too small, somebody has to hear of it.
+            if not config.candidates or (not cuts and budget.cost == smallest):
+                raise
+            continue
         cuts[name], costs[name] = cut.student, describe_cost(price, cut.predicted_cost, cost)
         most = sum(sum(cut.student.plan().kept(kind)) for kind in KINDS)
-    return {budget.name: cuts[budget.name] for budget in config.budgets}, costs
+    return {budget.name: cuts[budget.name] for budget in config.budgets if budget.name in cuts}, costs
 
 
-def _fitted(
-    start: Model, teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig
-) -> Student:
+def _fitted(start: Model, teacher: Model, plan: Plan, pixels: np.ndarray, config: FitConfig) -> Student:
     spec = start.subject.spec
     return fit(planned_student(spec, plan, teacher.weights), pixels, config, teacher.student())
 
@@ -317,9 +339,10 @@ def _record(
     """Writes one budget's plan and weights; gives what result.json says of it."""
     plan, folder = cut.plan(), cut_folder(run, name)
     write_cut(folder, plan, cut.weights())
+    splits = {} if config.candidates else {"accuracy": data.test}
     measured = {
         key: accuracy(cut, Images(split, teacher.subject.preprocessing, config.memory_bytes))
-        for key, split in (("accuracy", data.test), ("validation_accuracy", data.validation))
+        for key, split in (splits | {"validation_accuracy": data.validation}).items()
     }
     write_text(
         folder / "cut.json", json.dumps({"validation_accuracy": measured["validation_accuracy"]}) + "\n"

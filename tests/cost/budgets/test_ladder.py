@@ -164,6 +164,18 @@ def test_the_first_norm_has_nothing_to_reuse_and_hides_what_the_second_is_worth_
     )
 
 
+def test_no_plan_reuses_more_norms_in_a_row_than_it_may() -> None:
+    pricer = Pricer(SPEC, Price("rounds", "semi2k-benchmark"))
+    found = make_ladder(pricer, Granularity(), OPTIONS, losses(SPEC), thorough=False, most_reused=3)
+    reused = operator("reused_norm").id
+    for index in range(len(found.rungs)):
+        norms = np.concatenate([layer.reshape(-1) for layer in found.plan(index).layers["norm"]])
+        runs = "".join("r" if place == reused else " " for place in norms).split()
+        assert max(map(len, runs), default=0) <= 3
+    assert found.plan(0).hash() == cheapest_plan(SPEC, Granularity(), OPTIONS, 3).hash()
+    assert found.floor > pricer.cost(cheapest_plan(SPEC, Granularity(), OPTIONS))
+
+
 def test_the_paper_s_two_choices_make_a_ladder_too() -> None:
     two = {"gelu": ("identity", "gelu"), "softmax": ("squared_attn", "softmax"), "norm": ("layer_norm",)}
     given = {kind: [layer[-len(two[kind]) :] for layer in found] for kind, found in losses(SPEC).items()}

@@ -106,17 +106,26 @@ def make_ladder(
     losses: Losses,
     thorough: bool = True,
     may: Losses | None = None,
+    most_reused: int | None = None,
 ) -> Ladder:
     """The ladder of a model: `options` name for each kind what may stand at a site, the exact one last.
 
     One that is not `thorough` is made in a moment and has wider steps. `may` says for each kind and layer
-    which sites may become exact, where not all may.
+    which sites may become exact, where not all may; `most_reused` how many LayerNorms in a row may reuse
+    another's factor.
     """
     named = {kind: tuple(options[kind]) for kind in KINDS}
     shapes = sites(pricer.spec, granularity)
     read = {k: [_read(pricer, k, i, shape) for i, shape in enumerate(shapes[k])] for k in KINDS}
     groups = [
-        _group(k, i, shapes[k][i], named[k], losses[k][i] * read[k][i], None if may is None else may[k][i])
+        _group(
+            k,
+            i,
+            least_levels(k, i, shapes[k][i], named[k], most_reused),
+            _heads(k, shapes[k][i]),
+            losses[k][i] * read[k][i],
+            None if may is None else may[k][i],
+        )
         for k in KINDS
         for i in range(pricer.spec.depth)
     ]
@@ -151,28 +160,45 @@ def make_ladder(
 
 
 def _group(
-    kind: str, layer: int, shape: Shape, options: tuple[str, ...], losses: np.ndarray, may: np.ndarray | None
+    kind: str, layer: int, least: np.ndarray, heads: np.ndarray, losses: np.ndarray, may: np.ndarray | None
 ) -> Group:
-    least, flat = least_levels(kind, layer, shape, options), losses.reshape(len(options), -1)
+    levels = len(losses)
+    flat = losses.reshape(levels, -1)
     # Where a site cannot go it loses nothing, or that would outweigh what all others lose.
-    flat = np.take_along_axis(flat, np.maximum(np.arange(len(options))[:, None], least), axis=0)
+    flat = np.take_along_axis(flat, np.maximum(np.arange(levels)[:, None], least), axis=0)
     allowed = None if may is None else np.ravel(may).astype(bool)
-    return Group(kind, layer, falling(flat), _heads(kind, shape), allowed, least)
+    return Group(kind, layer, falling(flat), heads, allowed, least)
 
 
-def least_levels(kind: str, layer: int, shape: Shape, options: Sequence[str]) -> np.ndarray:
-    """The level that each site of a layer has at least, flat: the first LayerNorm has nothing to reuse."""
+def least_levels(
+    kind: str, layer: int, shape: Shape, options: Sequence[str], most_reused: int | None = None
+) -> np.ndarray:
+    """The level that each site of a layer has at least, flat.
+
+    The first LayerNorm has nothing to reuse; after `most_reused` that do reuse, one has its own factor again.
+    """
     levels = np.zeros(shape, dtype=np.int64)
-    if kind == "norm" and layer == 0 and "reused_norm" in options:
-        levels[0] = next(i for i, name in enumerate(options) if operator(name).family in OWN_FACTOR)
+    if kind == "norm" and "reused_norm" in options:
+        own = next(i for i, name in enumerate(options) if operator(name).family in OWN_FACTOR)
+        for place in range(shape[0]):
+            before = len(NORM_PLACES) * layer + place
+            if before == 0 or (most_reused is not None and before % (most_reused + 1) == 0):
+                levels[place] = own
     return levels.reshape(-1)
 
 
-def cheapest_plan(spec: Spec, granularity: Granularity, options: Mapping[str, Sequence[str]]) -> Plan:
+def cheapest_plan(
+    spec: Spec,
+    granularity: Granularity,
+    options: Mapping[str, Sequence[str]],
+    most_reused: int | None = None,
+) -> Plan:
     """The plan in which every site has the first of its options that it can have."""
     layers = {
         kind: [
-            _ids(tuple(options[kind]), least_levels(kind, i, shape, options[kind])).reshape(shape)
+            _ids(tuple(options[kind]), least_levels(kind, i, shape, options[kind], most_reused)).reshape(
+                shape
+            )
             for i, shape in enumerate(shapes)
         ]
         for kind, shapes in sites(spec, granularity).items()

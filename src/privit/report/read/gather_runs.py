@@ -124,8 +124,18 @@ def _named(run: Run) -> tuple[str, str]:
         return "privit-search", "PriViT before fine-tuning"
     swapped = run.description["config"].get("swap", {}).get("gelu") == "relu"
     if run.folder.name == "finetune":
+        if not swapped and _chosen_without_training(run):
+            return "fitted", "fitted, chosen without training"
         return ("privit-r", "PriViT-R") if swapped else ("privit-g", "PriViT-G")
     return run.folder.name, LABELS.get(run.folder.name, run.folder.name)
+
+
+def _chosen_without_training(run: Run) -> bool:
+    where = run.description.get("notes", {}).get("search")
+    try:
+        return where is not None and not read_json(run.folder / where / "config.json")["config"]["training"]
+    except (PrivitError, KeyError, TypeError):
+        return False  # A trained search does not say so.
 
 
 def describe(spec: Mapping[str, Any]) -> str:

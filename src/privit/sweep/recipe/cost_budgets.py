@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any, cast
 
 from privit.config import Budget, SearchConfig, budgets_problems, cost_name, free_choices
+from privit.cost.budgets.floors import least_cost
 from privit.cost.budgets.ladder import below_floor
-from privit.cost.budgets.pricing import ENGINE_UNITS, Price, Pricer, Unit
-from privit.plan import uniform_plan
+from privit.cost.budgets.pricing import ENGINE_UNITS, Price, Unit
 from privit.presets import Preset
-from privit.spec import KINDS, Granularity, Spec
+from privit.spec import KINDS, Spec
 from privit.sweep.methods import PLANNED, Method
 from privit.sweep.recipe.keys import COST_BUDGETS, Table
 
 TEACHERS = ("gelu", "relu", "softmax", "layer_norm")
 """Exact operators with which a teacher still predicts, so that what a site is worth can be measured in it."""
-NARROW = {"drop": 0.1, "peak": 0.1, "mean_exp": 1.0}
 
 
 def read_price(table: Table, where: str, problems: list[str]) -> Price | None:
@@ -125,22 +123,7 @@ def floor(method: Method, search: SearchConfig, price: Price, spec: Spec) -> flo
     """What a method's cheapest plan costs at least: ranges, which shorten functions, are not known yet."""
     cheap = search.stand_in if method.route in PLANNED else search.stand_in | search.free
     names = (cheap[kind] if kind in method.kinds else search.exact[kind] for kind in KINDS)
-    return _least_cost(spec, price, search.granularity, *names)
-
-
-@cache
-def _least_cost(spec: Spec, price: Price, granularity: Granularity, *names: str) -> float:
-    """What a plan of one operator for each kind costs in the best case; most methods ask for the same."""
-    plan = uniform_plan(spec, granularity=granularity, **dict(zip(KINDS, names, strict=True)))
-    return min(Pricer(spec, price, ranges).cost(plan) for ranges in ({}, _narrowest(spec)))
-
-
-def _narrowest(spec: Spec) -> dict[str, float]:
-    """Ranges in which every function is as short as it gets."""
-    layers = range(spec.depth)
-    norms = [f"blocks.{layer}.norm{number}" for layer in layers for number in (1, 2)] + ["norm"]
-    found = {f"{norm}.variance_{end}": 1.0 for norm in norms for end in ("low", "high")}
-    return found | {f"blocks.{i}.softmax.{name}": value for i in layers for name, value in NARROW.items()}
+    return least_cost(spec, price, search.granularity, *names)
 
 
 def _falling(value: Any) -> float:

@@ -95,7 +95,11 @@ def losses_of(options: Mapping[str, tuple[str, ...]], scores: Mapping[str, Score
 
 @dataclass
 class Affordable:
-    """Plans by budget for one model: options, losses and price are given, ranges may change."""
+    """Plans by budget for one model: options, losses and price are given, ranges may change.
+
+    At most `most_reused` LayerNorms in a row reuse another's factor, where that is given. Without being
+    `thorough` plans are made in a moment, and may stay farther below their budgets.
+    """
 
     spec: Spec
     granularity: Granularity
@@ -103,6 +107,8 @@ class Affordable:
     options: Mapping[str, tuple[str, ...]]
     losses: Losses
     ranges: dict[str, float]
+    most_reused: int | None = None
+    thorough: bool = True
     _ladder: Ladder | None = None
     _pricer: Pricer | None = None
 
@@ -117,7 +123,7 @@ class Affordable:
     def ladder(self) -> Ladder:
         """The plans of all budgets."""
         if self._ladder is None:
-            self._ladder = make_ladder(self.pricer, self.granularity, self.options, self.losses)
+            self._ladder = self._ladder_of(self.pricer)
         return self._ladder
 
     def plan(self, budget: float, most_kept: int | None = None, caps: Caps = NO_CAPS) -> Plan:
@@ -128,10 +134,14 @@ class Affordable:
 
         if caps == NO_CAPS:
             return found(self.ladder)
-        fixed = (self._joint(budget, caps), self.granularity, self.options, self.losses)
+        joint = self._joint(budget, caps)
         if not caps.sites:
-            return found(make_ladder(*fixed))
-        return handed_out(caps, self.losses, lambda may: found(make_ladder(*fixed, may=may)))
+            return found(self._ladder_of(joint))
+        return handed_out(caps, self.losses, lambda may: found(self._ladder_of(joint, may)))
+
+    def _ladder_of(self, pricer: Pricer, may: Losses | None = None) -> Ladder:
+        fixed = (pricer, self.granularity, self.options, self.losses, self.thorough)
+        return make_ladder(*fixed, may, self.most_reused)
 
     def _joint(self, budget: float, caps: Caps) -> Pricer:
         """What plans cost with a budget and caps that the engine counts together."""
@@ -163,9 +173,10 @@ def refuse_below_floor(
     granularity: Granularity,
     budgets: tuple[Budget, ...],
     ranges: Mapping[str, float],
+    most_reused: int | None = None,
 ) -> None:
     """Refuses budgets whose cost or cap the cheapest plan breaks, before anything is measured or trained."""
-    cheapest = cheapest_plan(spec, granularity, options)
+    cheapest = cheapest_plan(spec, granularity, options, most_reused)
     for budget in sorted(budgets, key=lambda budget: float(budget.cost or 0)):
         for unit, most in {price.unit: float(budget.cost or 0), **budget.caps}.items():
             asked = replace(price, unit=cast(Unit, unit))
@@ -177,7 +188,7 @@ def refuse_below_floor(
             if most_sites < least:
                 raise BudgetError(
                     f"at most {most_sites} {kind} sites may be exact, but {least} cannot be replaced",
-                    "the first LayerNorm has nothing to reuse: keep 1, or give another stand-in",
+                    f"the first LayerNorm has nothing to reuse: keep {least}, or give another stand-in",
                 )
 
 
@@ -211,7 +222,7 @@ def settle(
         paid = cost <= budget and not found.breaks(student.plan(), caps, own)
         if paid and (best is None or cost > best.predicted_cost):
             best = Settled(student, cost)
-        if paid and (1 - WITHIN) * budget <= cost:
+        if paid and ((1 - WITHIN) * budget <= cost or not found.thorough):
             break
         if paid and found.cost(student.plan()) == cost:
             break  # The ranges change nothing: there is no plan nearer to the budget.
