@@ -100,6 +100,7 @@ def build(out: Path, seed: int) -> dict[str, Any]:
             for row in rows
         ],
         "artifact": found["artifact"],
+        "over_budget": found["over_budget"],
     }
 
 

@@ -167,7 +167,8 @@ def test_the_demo_goes_the_whole_way_on_a_tiny_setting(
     for model, name in zip(found["models"], names, strict=True):
         assert name in model["model"]
     written, best = found["models"][0]["predicted"], found["models"][-1]["predicted"]
-    assert best["seconds"] <= written["seconds"] / 3
+    # Of a teacher that saw 64 images the export trusts no short function: it may cost more, never silently.
+    assert found["over_budget"] == (best["seconds"] > written["seconds"] / 3)
 
 
 def test_calibrate_writes_a_table_that_predicts(

@@ -40,6 +40,14 @@ def test_folders_that_somebody_named_are_methods(tmp_path):
     assert [cell.label for cell in gather(tmp_path, FAST).cells] == ["PriViT-R", "random", "teacher"]
 
 
+def test_a_student_that_was_chosen_without_training_is_not_called_privit(tmp_path):
+    write_run(tmp_path / "choice", "search", 0.9, (4, 8), training=False)
+    student = write_run(tmp_path / "finetune", "finetune", 0.92, (4, 8))
+    description = student.description | {"notes": {"search": "../choice"}}
+    (tmp_path / "finetune" / "config.json").write_text(json.dumps(description))
+    assert [cell.label for cell in gather(tmp_path, FAST).cells] == ["fitted, chosen without training"]
+
+
 def test_a_search_is_shown_where_nothing_was_made_from_it(tmp_path):
     write_run(tmp_path / "search", "search", 0.9, (4, 8))
     assert [cell.label for cell in gather(tmp_path, FAST).cells] == ["PriViT before fine-tuning"]
