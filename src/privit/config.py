@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from privit.cost.budgets.pricing import Price, Unit
+from privit.cost.budgets.price import Price, Unit
 from privit.earlier import as_before_norms, with_norms
 from privit.errors import PrivitError, RequestError, config_error
 from privit.operators import FREE, STAND_IN, UNTOUCHED, operator

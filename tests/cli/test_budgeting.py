@@ -10,7 +10,7 @@ from privit.artifact import save_artifact
 from privit.cli import main
 from privit.cli.budgeting import FITTED, measured, show_kept, with_choices, with_cost_budgets
 from privit.config import SearchConfig, check_config
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 
 
 def test_budgets_are_named_by_unit_and_amount_the_largest_first() -> None:

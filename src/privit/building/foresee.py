@@ -11,7 +11,8 @@ from privit.building.settings import teacher_for
 from privit.config import FinetuneConfig, SearchConfig, TeacherConfig, free_choices, from_json
 from privit.cost.budgets.floors import least_cost_of
 from privit.cost.budgets.ladder import below_floor, cheapest_plan
-from privit.cost.budgets.pricing import Price, Pricer, Unit
+from privit.cost.budgets.price import Price, Unit
+from privit.cost.budgets.pricing import Pricer
 from privit.cost.estimate import estimate
 from privit.data.datasets import Data, default_preprocessing, load_data
 from privit.errors import RequestError

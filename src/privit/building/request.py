@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from privit.config import Budget, cost_name
-from privit.cost.budgets.pricing import Price, Unit
+from privit.cost.budgets.price import Price, Unit
 from privit.errors import BudgetError, RequestError
 from privit.presets import BEST, NORM_SHARE, PRESETS
 from privit.spec import PAPER_KINDS

@@ -24,7 +24,8 @@ from privit.building.foresee import (
 from privit.building.request import Request
 from privit.building.rungs import best_try, next_try, rung_costs
 from privit.config import free_choices
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError, TrainingDiverged
 from privit.operators import FITTED
 from privit.plan import uniform_plan

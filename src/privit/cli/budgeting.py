@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from privit.cli.output import note, show_rows
 from privit.config import Budget, SearchConfig, cost_name, free_choices
-from privit.cost.budgets.pricing import Price, Unit
+from privit.cost.budgets.price import Price, Unit
 from privit.errors import RequestError
 from privit.locks import lock_folder
 from privit.operators import FITTED

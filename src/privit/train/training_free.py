@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from privit.config import Budget, SearchConfig, budgets_problems
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.earlier import as_before_norms, with_norms
 from privit.errors import BudgetError, config_error

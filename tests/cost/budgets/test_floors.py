@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from privit.cost.budgets.floors import least_cost, least_cost_of, narrowest
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.plan import uniform_plan
 from privit.spec import Granularity, vit_spec
 

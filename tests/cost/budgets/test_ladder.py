@@ -8,7 +8,8 @@ import pytest
 from privit.cost.budgets.groups import Group, falling, steps
 from privit.cost.budgets.ladder import Ladder, Losses, cheapest_plan, make_ladder
 from privit.cost.budgets.marginal import charges
-from privit.cost.budgets.pricing import Price, Pricer, Unit
+from privit.cost.budgets.price import Price, Unit
+from privit.cost.budgets.pricing import Pricer
 from privit.cost.budgets.rungs import WITHIN
 from privit.cost.estimate import estimate
 from privit.errors import BudgetError

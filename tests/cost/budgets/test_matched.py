@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from privit.cost.budgets.matched import plan_at_cost
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan, plan_from_kept, uniform_plan
 from privit.spec import KINDS, Granularity, sites, vit_spec

@@ -11,7 +11,7 @@ import pytest
 from small_recipe import SETTING, write_recipe
 
 from privit.config import from_json
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.errors import RequestError
 from privit.presets import DIGITS, PRESETS
 from privit.sweep.methods import METHODS

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from privit.config import Budget
-from privit.cost.budgets.pricing import JointPricer, Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import JointPricer, Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan, plan_from_counts, uniform_plan
 from privit.spec import KINDS, Granularity, sites, vit_spec

@@ -12,7 +12,8 @@ import torch
 from tiny import FINETUNE, SEARCH
 
 from privit.config import Budget, SearchConfig, check_config, free_choices, from_json, keep, spend, to_json
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError, RequestError
 from privit.plan import load_plan
 from privit.runs import load_run

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from privit.config import spend
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError
 from privit.plan import load_plan, uniform_plan
 from privit.runs import load_run

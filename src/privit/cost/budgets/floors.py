@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.plan import Plan, uniform_plan
 from privit.spec import KINDS, Granularity, Spec
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privit.cost.budgets.groups import Group, Step, falling, steps
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.cost.budgets.rungs import Board, Rung, best_path
 from privit.errors import BudgetError
 from privit.operators import operator

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 
 AXES = {
     "relu_ops": "ReLUOps",

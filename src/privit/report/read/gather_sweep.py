@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from privit.cost.budgets.pricing import ENGINE_UNITS, Price
+from privit.cost.budgets.price import ENGINE_UNITS, Price
 from privit.errors import PrivitError
 from privit.report.paper.published import data_set
 from privit.report.read.cells import Allowance, Answer, Cell, Cells, Experiment, Measured, Missing, Subject

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from privit.cost.budgets.pricing import Price as CostPrice
+from privit.cost.budgets.price import Price as CostPrice
 from privit.cost.budgets.pricing import Pricer
 from privit.cost.estimate import breakdown, estimate
 from privit.cost.network import NETWORKS

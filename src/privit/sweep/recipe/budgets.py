@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from privit.config import Budget, type_problems
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.errors import PrivitError
 from privit.presets import Preset
 from privit.spec import KINDS, PAPER_KINDS, switched_kinds, with_tokens

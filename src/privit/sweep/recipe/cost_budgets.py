@@ -8,7 +8,7 @@ from typing import Any, cast
 from privit.config import Budget, SearchConfig, budgets_problems, cost_name, free_choices
 from privit.cost.budgets.floors import least_cost
 from privit.cost.budgets.ladder import below_floor
-from privit.cost.budgets.pricing import ENGINE_UNITS, Price, Unit
+from privit.cost.budgets.price import ENGINE_UNITS, Price, Unit
 from privit.presets import Preset
 from privit.spec import KINDS, Spec
 from privit.sweep.methods import PLANNED, Method

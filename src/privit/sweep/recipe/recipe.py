@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from privit.config import Budget, FinetuneConfig
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.errors import RequestError
 from privit.presets import Preset
 from privit.spec import Spec

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from privit.config import to_json
-from privit.cost.budgets.pricing import Unit
+from privit.cost.budgets.price import Unit
 from privit.runs import read_json, write_text
 from privit.sweep.methods import Method
 from privit.sweep.recipe.recipe import Experiment, Recipe, Setting

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privit.config import Budget, to_json
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.presets import Preset
 from privit.spec import switched_kinds
 from privit.sweep.methods import Method

@@ -14,7 +14,8 @@ import numpy as np
 
 from privit.config import Budget, SearchConfig
 from privit.cost.budgets.ladder import Ladder, Losses, below_floor, cheapest_plan, make_ladder
-from privit.cost.budgets.pricing import ENGINE_UNITS, JointPricer, Price, Pricer, Unit
+from privit.cost.budgets.price import ENGINE_UNITS, Price, Unit
+from privit.cost.budgets.pricing import JointPricer, Pricer
 from privit.cost.budgets.rungs import WITHIN
 from privit.errors import BudgetError
 from privit.operators import UNTOUCHED

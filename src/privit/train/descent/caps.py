@@ -14,7 +14,8 @@ import numpy as np
 
 from privit.config import Budget
 from privit.cost.budgets.ladder import Losses
-from privit.cost.budgets.pricing import Price, Pricer, Unit
+from privit.cost.budgets.price import Price, Unit
+from privit.cost.budgets.pricing import Pricer
 from privit.plan import Plan, site_budget
 from privit.spec import KINDS, Granularity, Spec, sites
 from privit.train.descent.binarize import keep_ranked

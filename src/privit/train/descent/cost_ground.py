@@ -14,7 +14,7 @@ import numpy as np
 
 from privit.config import SearchConfig
 from privit.cost.budgets.ladder import Losses
-from privit.cost.budgets.pricing import Price
+from privit.cost.budgets.price import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.runs import Run, read_arrays, read_json, write_arrays, write_text
 from privit.spec import KINDS, Granularity, sites

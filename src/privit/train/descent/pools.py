@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from privit.cost.budgets.ladder import Ladder, Losses, make_ladder
-from privit.cost.budgets.pricing import Price, Pricer
+from privit.cost.budgets.price import Price
+from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError
 from privit.plan import Plan
 from privit.spec import KINDS, Granularity, Spec, with_tokens
