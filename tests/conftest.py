@@ -23,6 +23,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 SLOW = (
+    "building",
     "cli/asking",
     "cli/test_budgeting.py",
     "cli/test_ranges.py",
