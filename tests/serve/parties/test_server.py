@@ -26,7 +26,7 @@ from privit.serve.parties.server import Server, serve
 from privit.serve.parties.server_session import ServerOptions
 from privit.serve.wire.certs import make_certs
 
-CLIENTS = 8
+CLIENTS = 5
 
 
 def test_the_private_answer_is_the_answer_in_the_clear(served: Served, client: Client) -> None:
@@ -62,7 +62,7 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
         ), (answer.sent_bytes, answer.rounds, [(c.sent_bytes, c.rounds) for c in online])
 
 
-def test_eight_clients_at_once_all_get_their_own_answer(served: Served) -> None:
+def test_more_clients_at_once_than_places_all_get_their_own_answer(served: Served) -> None:
     def ask(seed: int) -> np.ndarray:
         with connect(served.client_folder, served.server.address) as opened:
             return np.asarray(opened.predict(digit_like(seed)).logits)
