@@ -69,8 +69,10 @@ def build(out: Path, seed: int) -> dict[str, Any]:
     """Teacher, both students and the artifact in `out`; what is there already is not made again."""
     from dataclasses import replace
 
+    from privit.train.stages import compute_with
     from privit.train.teacher import train_teacher
 
+    compute_with(1)
     settings = preset("digits")
     note("1/5 teacher: a small ViT on scikit-learn's digits")
     teacher = train_teacher(DIGITS_MODEL, "digits", out / "teacher", replace(settings.teacher, seed=seed))

@@ -182,6 +182,11 @@ def start_run(
         return open_run(folder, stage, to_json(config), inputs, threads(), notes, defaults, locked=first)
 
 
+def compute_with(count: int) -> None:
+    """Lets torch compute with so many threads: one for models so small that more only wait for each other."""
+    torch.set_num_threads(count)
+
+
 def threads() -> int:
     """Threads that torch computes with; results are bit-identical only for the same number."""
     return torch.get_num_threads()
