@@ -17,6 +17,8 @@ KINDS = ("gelu", "softmax", "norm")
 """The kinds of nonlinearity that have sites, in the order in which a block meets them last to first."""
 PAPER_KINDS = ("gelu", "softmax")
 """The kinds that the paper replaces, and that are searched unless told otherwise."""
+
+
 def switched_kinds(named: Iterable[str]) -> tuple[str, ...]:
     """The kinds that a search keeps account of: the paper's, and LayerNorms where they are named."""
     return tuple(kind for kind in KINDS if kind in (*PAPER_KINDS, *named))

@@ -41,9 +41,7 @@ def serve(
     from privit.serve.parties.limits import Limits
     from privit.serve.parties.server import serve as run_server
 
-    limits = Limits(
-        sessions=sessions, queue=queue, places_each=places_each, queries=queries, batch=batch
-    )
+    limits = Limits(sessions=sessions, queue=queue, places_each=places_each, queries=queries, batch=batch)
     run_server(
         folder,
         port,

@@ -21,6 +21,11 @@ class Operation:
     name: str
     sizes: tuple[int, ...]
 
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The shape of what it works on at once: a product's rows and columns, all sizes of others."""
+        return (self.sizes[0], self.sizes[-1]) if self.name.startswith("matmul") else self.sizes
+
 
 @dataclass
 class Recorder:

@@ -171,7 +171,7 @@ def test_an_impossible_budget_is_a_problem(tmp_path: Path, budgets: str, words: 
         read_recipe(write_recipe(tmp_path, text))
 
 
-NORMS = '''
+NORMS = """
 [methods.norms]
 base = "BASE"
 search = { kinds = ["gelu", "softmax", "norm"]TOKENS }
@@ -180,7 +180,7 @@ search = { kinds = ["gelu", "softmax", "norm"]TOKENS }
 name = "a"
 methods = ["norms"]
 budgets = [{ gelu = 0, softmax = 0, norm = NORM }]
-'''
+"""
 
 
 def with_norms(base: str = "fitted", tokens: str = "", norm: str = "3") -> str:

@@ -126,7 +126,7 @@ def server_values(
 ) -> dict[str, np.ndarray]:
     """The server's inputs: its weights, folded in the clear."""
     graph = Graph.of(public, plan, rewrites)
-    given = {name: jnp.asarray(value, jnp.float32) for name, value in weights.items()}
+    given = {name: np.asarray(value, np.float32) for name, value in weights.items()}
     return {name: np.asarray(value, np.float32) for name, value in fold_weights(graph, given).items()}
 
 

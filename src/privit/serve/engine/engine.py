@@ -13,6 +13,7 @@ from spu import libspu
 from privit.artifact import load_artifact
 from privit.errors import RequestError
 from privit.program.choices import batch_for
+from privit.program.graph import Graph
 from privit.serve.compile.compile import (
     Program,
     client_values,
@@ -23,7 +24,7 @@ from privit.serve.compile.compile import (
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.protocols import CLIENT, HELPER, SERVER, protocol
 from privit.serve.engine.shares import TravellingShare, blank_input, keep_input, split_input
-from privit.serve.engine.warming import warm_up_program
+from privit.serve.engine.warming import runs_parallel, warm_up_program
 from privit.serve.wire.handshake import describe
 
 RANKS = {"server": SERVER, "client": CLIENT, "helper": HELPER}
@@ -137,7 +138,9 @@ def place_input(
 
 def warm_up(engine: Engine) -> None:
     """Makes the engine exchange keys and set its transfers up now, on zeros, and not in the first query."""
-    program = warm_up_program()
+    batch = batch_for(engine.protocol.name, engine.images)
+    graph = Graph.of(engine.artifact.public, engine.artifact.plan, None, batch)
+    program = warm_up_program(runs_parallel(graph))
     for item in program.inputs:
         owner = RANKS[item.owner]
         value = np.zeros(item.shape, np.float32) if engine.rank == owner else None

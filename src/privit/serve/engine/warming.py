@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 
 import jax.numpy as jnp
 from jax import Array
 
+from privit.cost.spu.cheetah import PARALLEL_ABOVE
+from privit.program.graph import Graph
+from privit.program.operations import operations
 from privit.serve.compile.compile import Input, Program, program_of
 
 SIDE = 24
 """Of the square matrices: their product has to be packed, which needs keys that a smaller one does not."""
-VALUES = 4 * SIDE**2
-"""More than 2,048 compared values run in two streams of oblivious transfers. Products come out of a stock
-that is refilled a ciphertext at a time; fewer are used here, so that the first query finds some left."""
+FEW, MANY = SIDE**2, 4 * SIDE**2
+"""Many values at once run in two streams of oblivious transfers, and setting the second up takes as long as
+everything else. Products come out of a stock that is refilled a ciphertext at a time; fewer are used here, so
+that the first query finds some left."""
 WARM_UP_INPUTS = (
     Input("warm_up_left", (SIDE, SIDE), "server"),
     Input("warm_up_right", (SIDE, SIDE), "client"),
@@ -22,15 +27,28 @@ WARM_UP_INPUTS = (
 
 
 @cache
-def warm_up_program() -> Program:
-    """One use of everything that an engine prepares once: keys of products, transfers of comparisons."""
-    return program_of(_every_first_use, WARM_UP_INPUTS)
+def warm_up_program(parallel: bool = True) -> Program:
+    """One use of everything that an engine prepares once: keys of products, transfers of comparisons.
+
+    Without `parallel` one stream of transfers is left, which is enough for programs of few values at once.
+    """
+    count = MANY if parallel else FEW
+    return program_of(lambda values: _every_first_use(values, count), WARM_UP_INPUTS)
 
 
-def _every_first_use(values: Mapping[str, Array]) -> Array:
+def runs_parallel(graph: Graph) -> bool:
+    """Whether the graph's program has an operation on so many values that its transfers take two streams."""
+    return any(
+        math.prod(operation.results) > PARALLEL_ABOVE
+        for _, listed in operations(graph)
+        for operation in listed
+    )
+
+
+def _every_first_use(values: Mapping[str, Array], count: int) -> Array:
     left, right = (values[entry.name] for entry in WARM_UP_INPUTS)
     # One product for each way in which two factors can be known: by one party each, shared, or both.
     shared = left @ right
     products = (shared @ shared) + (shared @ left)
-    many = jnp.concatenate([products.reshape(-1)] * -(-VALUES // SIDE**2))[:VALUES]
+    many = jnp.concatenate([products.reshape(-1)] * (count // SIDE**2))
     return jnp.sum(jnp.square(many) + jnp.maximum(many, 0.0))

@@ -8,8 +8,10 @@ short approximations, affine stand-ins, and the shift, scale and sign of fitted 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from privit.operators import BY_NAME
@@ -30,7 +32,10 @@ Values = dict[str, Array]
 
 
 def fold_weights(graph: Graph, weights: Weights) -> Values:
-    """The program's server inputs by name; matrices stand as (in, out)."""
+    """The program's server inputs by name; matrices stand as (in, out).
+
+    Arrays of numpy are computed with at once; jax, which would compile every step first, gives shapes.
+    """
     values = _embedding(graph, weights) | _norms(graph, weights)
     for layer in range(graph.spec.depth):
         values |= _attention(graph, layer, weights) | _mlp(graph, layer, weights)
@@ -42,14 +47,18 @@ def fold_weights(graph: Graph, weights: Weights) -> Values:
 
 
 def _embedding(graph: Graph, weights: Weights) -> Values:
-    first = int(graph.spec.class_token)
-    offset = weights["position"].at[first:].add(weights["patch.bias"])
-    if first:
-        offset = offset.at[0].add(weights["class_token"])
+    xp, first, position = _module(weights), int(graph.spec.class_token), weights["position"]
+    rows = [weights["class_token"].reshape(1, -1)] * first
+    rows.append(xp.broadcast_to(weights["patch.bias"], position[first:].shape))
     return {
         "embed.weight": _centred(graph, weights["patch.weight"].T),
-        "embed.offset": _centred(graph, offset),
+        "embed.offset": _centred(graph, position + xp.concatenate(rows)),
     }
+
+
+def _module(weights: Weights) -> ModuleType:
+    """What computes with these weights: numpy with arrays, jax where only shapes are asked for."""
+    return np if isinstance(weights["position"], np.ndarray) else jnp
 
 
 def _centred(graph: Graph, matrix: Array) -> Array:
@@ -105,12 +114,12 @@ def _unfolded(graph: Graph, layer: int, weights: Weights) -> Values:
 
 
 def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
-    at, heads = f"blocks.{layer}.", graph.heads(layer)
+    xp, at, heads = _module(weights), f"blocks.{layer}.", graph.heads(layer)
     width = graph.spec.width // len(heads)
     weight, bias = _behind_norm(
         graph, at + "norm1", weights[at + "qkv.weight"], weights[at + "qkv.bias"], weights
     )
-    q, k, v = ((w, b) for w, b in zip(jnp.split(weight, 3, 1), jnp.split(bias, 3), strict=True))
+    q, k, v = ((w, b) for w, b in zip(xp.split(weight, 3, 1), xp.split(bias, 3), strict=True))
     q_scale, v_sign = [], []
     values: Values = {}
     for index, head in enumerate(heads):
@@ -120,35 +129,34 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
         v_sign.append(_v_sign(graph, layer, index, head, weights))
         values |= _head_parameters(graph, layer, index, head, weights)
     # (heads,) to one value per column.
-    q_columns, v_columns = (jnp.repeat(jnp.stack(x), width) for x in (q_scale, v_sign))
+    q_columns, v_columns = (xp.repeat(xp.stack(x), width) for x in (q_scale, v_sign))
     q = (q[0] * q_columns, q[1] * q_columns)
     v = (v[0] * v_columns, v[1] * v_columns)
-    read = jnp.concatenate(
-        [jnp.arange(i * width, (i + 1) * width) for i, h in enumerate(heads) if h.form != "constant"]
-        or [jnp.zeros(0, jnp.int32)]
-    )
+    read = np.flatnonzero(np.repeat([h.form != "constant" for h in heads], width))
     parts = [(x[0][:, read], x[1][read]) for x in (q, k)] + [v]
     out = _before_residual(graph, layer, 1, weights[at + "out.weight"], weights[at + "out.bias"], weights)
     values |= {at + "out.weight": out[0], at + "out.bias": out[1]}
     if graph.reads_one_row(layer):
-        return values | _one_row(at, *parts)
+        return values | _one_row(xp, at, *parts)
     if graph.only_class_token(layer) or read.size == 0:
         values |= {at + "q.weight": parts[0][0], at + "q.bias": parts[0][1]} if read.size else {}
         parts = parts[1:]
     return values | {
-        at + "qkv.weight": jnp.concatenate([p[0] for p in parts], 1),
-        at + "qkv.bias": jnp.concatenate([p[1] for p in parts]),
+        at + "qkv.weight": xp.concatenate([p[0] for p in parts], 1),
+        at + "qkv.bias": xp.concatenate([p[1] for p in parts]),
     }
 
 
-def _one_row(at: str, q: tuple[Array, Array], k: tuple[Array, Array], v: tuple[Array, Array]) -> Values:
+def _one_row(
+    xp: ModuleType, at: str, q: tuple[Array, Array], k: tuple[Array, Array], v: tuple[Array, Array]
+) -> Values:
     """The weights of `class_token.py`: k turned around, with biases as one more column and row."""
-    found = {at + "v.weight": jnp.concatenate([v[0], v[1][None]], axis=0)}
+    found = {at + "v.weight": xp.concatenate([v[0], v[1][None]], axis=0)}
     if q[1].size:
         found |= {
             at + "q.weight": q[0],
             at + "q.bias": q[1],
-            at + "k.weight": jnp.concatenate([k[0].T, k[1][:, None]], axis=1),
+            at + "k.weight": xp.concatenate([k[0].T, k[1][:, None]], axis=1),
         }
     return found
 
@@ -160,24 +168,24 @@ def _fitted(layer: int, index: int, name: str, weights: Weights) -> list[Array]:
 
 def _curvature(graph: Graph, layer: int, index: int, name: str, weights: Weights) -> tuple[Array, Array]:
     """Root of the size of a fitted square's first coefficient, and its sign."""
-    c2, *_ = _fitted(layer, index, name, weights)
-    size = jnp.maximum(jnp.abs(c2), SCORE_CURVATURE / graph.spec.tokens_in(layer))
-    return jnp.sqrt(size), jnp.where(c2 < 0, jnp.float32(-1), jnp.float32(1))
+    xp, (c2, *_) = _module(weights), _fitted(layer, index, name, weights)
+    size = xp.maximum(xp.abs(c2), SCORE_CURVATURE / graph.spec.tokens_in(layer))
+    return xp.sqrt(size), xp.where(c2 < 0, np.float32(-1), np.float32(1))
 
 
 def _q_scale(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
     if head.folded is None:
-        return jnp.float32(1)
+        return np.float32(1)
     if head.folded == head.quadratic:
         return _curvature(graph, layer, index, head.folded, weights)[0]
     if BY_NAME[head.folded].fitted:
         return _fitted(layer, index, head.folded, weights)[0]
-    return jnp.float32(graph.public_scale(layer, head.folded))
+    return np.float32(graph.public_scale(layer, head.folded))
 
 
 def _v_sign(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Array:
     if head.quadratic is None:
-        return jnp.float32(1)
+        return np.float32(1)
     return _curvature(graph, layer, index, head.quadratic, weights)[1]
 
 
@@ -232,13 +240,13 @@ def _mlp_group(
     weights: Weights,
 ) -> Values:
     at, (weight1, bias1), (weight2, bias2) = f"blocks.{layer}.mlp.{group.key}.", up, down
-
+    xp = _module(weights)
     if group.path == "square":
         q2, q1, q0 = _polynomial(layer, group.key, weights)
-        root = jnp.sqrt(jnp.maximum(jnp.abs(q2), CHANNEL_CURVATURE))
-        sign = jnp.where(jnp.asarray(q2) < 0, -1.0, 1.0)
+        root = xp.sqrt(xp.maximum(xp.abs(q2), CHANNEL_CURVATURE))
+        sign = xp.where(xp.asarray(q2) < 0, np.float32(-1), np.float32(1))
         shift = sign * q1 / (2 * root)
-        level = jnp.broadcast_to(q0 - sign * shift * shift, bias1.shape)
+        level = xp.broadcast_to(q0 - sign * shift * shift, bias1.shape)
         weight1, bias1 = weight1 * root, bias1 * root + shift
         weight2, bias2 = weight2 * sign, bias2 + weight2 @ level
     elif group.path == "merged":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from privit.operators import Operator
@@ -186,7 +187,7 @@ def gains(graph: Graph, weights: Mapping[str, Array]) -> dict[str, dict[str, Arr
     The scalars of reused factors add up along the way: a later one has those of the earlier ones in it.
     """
     found: dict[str, dict[str, Array]] = {}
-    carried = {"class": jnp.float32(1), "patches": jnp.float32(1)}
+    carried = {"class": np.float32(1), "patches": np.float32(1)}
     for index, (name, norm) in enumerate(graph.norms.items()):
         found[name] = {}
         for which, entry in (("class", norm.class_token), ("patches", norm.patches)):
@@ -209,7 +210,7 @@ def _gain(graph: Graph, name: str, entry: Operator, given: Mapping[str, Array], 
         return given["s"] * carried / summed**2
     if entry.family == "linear":
         return given["b"] * graph.variance_unit(name) / summed**3
-    return jnp.float32(graph.norm_gain(name))
+    return np.float32(graph.norm_gain(name))
 
 
 def norm_parameters(
