@@ -48,11 +48,12 @@ def fold_weights(graph: Graph, weights: Weights) -> Values:
 
 def _embedding(graph: Graph, weights: Weights) -> Values:
     xp, first, position = _module(weights), int(graph.spec.class_token), weights["position"]
-    rows = [weights["class_token"].reshape(1, -1)] * first
-    rows.append(xp.broadcast_to(weights["patch.bias"], position[first:].shape))
+    added = xp.broadcast_to(weights["patch.bias"], position[first:].shape)
+    if first:
+        added = xp.concatenate([weights["class_token"].reshape(1, -1), added])
     return {
         "embed.weight": _centred(graph, weights["patch.weight"].T),
-        "embed.offset": _centred(graph, position + xp.concatenate(rows)),
+        "embed.offset": _centred(graph, position + added),
     }
 
 
