@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 from privit.program.choices import ONE, Batch
 
+PARALLEL_ABOVE = 2048
+"""Values above which the engine of cheetah runs an operation's transfers in two streams, each with its own
+set-up and rounds."""
+
 
 @dataclass(frozen=True)
 class Operation:

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 
 from privit.cost.spu.shapes import POLYNOMIAL, matmul_tiles
 from privit.cost.spu.table import Cost, Table
-from privit.program.operation import Operation
+from privit.program.operation import PARALLEL_ABOVE, Operation
 
 SERVER, CLIENT = 0, 1
 DIRECT_FROM = 2 * POLYNOMIAL
 """Products from which on the store is not used."""
 OPENED_BYTES = 16
 """Both factors of a product from the store are opened under a mask."""
-PARALLEL_ABOVE = 2048
-"""Values above which transfers run in two streams, each with its own rounds."""
 
 
 @dataclass

@@ -9,8 +9,8 @@ from functools import cache
 import jax.numpy as jnp
 from jax import Array
 
-from privit.cost.spu.cheetah import PARALLEL_ABOVE
 from privit.program.graph import Graph
+from privit.program.operation import PARALLEL_ABOVE
 from privit.program.operations import operations
 from privit.serve.compile.compile import Input, Program, program_of
 
