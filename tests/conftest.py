@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Virtual machines may announce AMX and not run it, which ends the process that multiplies in bf16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Half of what a test in the clear takes is compiling one small operation after the other: quickly, and once
+# for all workers, which find the folder in the environment that the first process leaves them.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILED = tempfile.TemporaryDirectory(prefix="privit-tests-")
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts

@@ -16,8 +16,8 @@ from privit.train.finetune import finetune
 from privit.train.search import search
 from privit.train.teacher import train_teacher
 
-LONG_TEACHER = replace(TEACHER, epochs=12)
-LONG_FINETUNE = replace(FINETUNE, epochs=12)
+LONG_TEACHER = replace(TEACHER, epochs=8)
+LONG_FINETUNE = replace(FINETUNE, epochs=8)
 LOGGED_SEARCH = replace(SEARCH, log_steps=True)
 
 

@@ -33,7 +33,7 @@ def _two_queries(name: str, size: int = 8) -> tuple[Simulator, list, np.ndarray]
     program = program_of(lambda values: (values["x"] @ values["w"]) ** 2, inputs)
     rng = np.random.default_rng(0)
     w, x = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
-    with Simulator(protocol(name)) as simulator:
+    with Simulator(protocol(name), parallel=False) as simulator:
         simulator.give(inputs, {"w": w})
         counts = []
         for _ in range(2):
@@ -59,7 +59,7 @@ def _product_bytes(entry: Protocol) -> int:
     shape = (16, 16)
     inputs = (Input("w", shape, "server"), Input("x", shape, "client"))
     program = program_of(lambda values: values["x"] @ values["w"], inputs)
-    with Simulator(entry) as simulator:
+    with Simulator(entry, parallel=False) as simulator:
         simulator.give(inputs, {"w": np.ones(shape), "x": np.ones(shape)})
         return simulator.run(program.executable).sent_bytes
 

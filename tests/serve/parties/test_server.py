@@ -46,7 +46,7 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
     program = compile_program(public, plan)
     weights = served.artifact.weights
     assert weights is not None
-    with Simulator(found) as simulator:
+    with Simulator(found, parallel=False) as simulator:
         simulator.give(program.inputs, server_values(public, plan, weights))
         simulator.give(program.inputs, client_values(public, np.zeros((1, 8, 8), np.float32)))
         # The engine keeps what is left of the products it prepares, so that costs differ between queries.

@@ -36,8 +36,8 @@ def test_every_committed_recipe_has_no_problems_and_opens_with_what_to_expect(fi
     assert lines[1].startswith("Time: ")
     assert lines[2].startswith("Expect: ")
     for experiment in recipe.experiments:
-        # Comparisons have three seeds or say that they have one; what is measured of a plan varies with none.
-        named = experiment.name == "measured" or "one seed" in experiment.note
+        # Comparisons have three seeds or say how many; what is measured of a plan varies with none.
+        named = experiment.name == "measured" or any(f"{n} seed" in experiment.note for n in ("one", "two"))
         assert len(experiment.setting.seeds) >= 3 or named
 
 

@@ -33,11 +33,12 @@ _one_at_a_time = threading.Lock()
 class Simulator:
     """A runtime for each party, joined by memory links; set-up is paid on entering.
 
+    `parallel` is what `warming.runs_parallel` says of what will be run; set-up is longer with it.
     Both parties' values meet in this process: it is for measuring and checking, never for serving.
     """
 
-    def __init__(self, protocol: Protocol):
-        self.protocol = protocol
+    def __init__(self, protocol: Protocol, parallel: bool = True):
+        self.protocol, self._parallel = protocol, parallel
         self._log = quiet_engine()
         self._io = spu.Io(protocol.parties, protocol.runtime_config())
         self._links: list[libspu.link.Context] = []
@@ -110,7 +111,7 @@ class Simulator:
 
     def _warm_up(self) -> Counts:
         """What the engine prepares on first use (keys, oblivious transfers), prepared now."""
-        program = warm_up_program()
+        program = warm_up_program(self._parallel)
         self.give(program.inputs, {entry.name: np.zeros(entry.shape) for entry in program.inputs})
         counts = self.run(program.executable)
         self.forget([*(entry.name for entry in program.inputs), program.output])

@@ -9,6 +9,7 @@ from functools import cache
 import jax.numpy as jnp
 from jax import Array
 
+from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.operation import PARALLEL_ABOVE
 from privit.program.operations import operations
@@ -37,8 +38,11 @@ def warm_up_program(parallel: bool = True) -> Program:
 
 
 def runs_parallel(graph: Graph) -> bool:
-    """Whether the graph's program has an operation on so many values that its transfers take two streams."""
-    return any(
+    """Whether the graph's program has an operation on so many values that its transfers take two streams.
+
+    Of a graph without some rewrite no operations are listed: it may have one.
+    """
+    return graph.rewrites != Rewrites() or any(
         math.prod(operation.results) > PARALLEL_ABOVE
         for _, listed in operations(graph)
         for operation in listed

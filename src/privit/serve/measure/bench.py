@@ -35,6 +35,7 @@ from privit.serve.engine import protocols
 from privit.serve.engine.profile import Counts
 from privit.serve.engine.protocols import Protocol
 from privit.serve.engine.simulator import Simulator
+from privit.serve.engine.warming import runs_parallel
 from privit.serve.measure.products import product_rows, products_of
 from privit.serve.model.as_written import Style, check_scatter, written_inputs, written_parts
 from privit.serve.model.forward import forward
@@ -133,7 +134,8 @@ def measure(
     graph = Graph.of(public, plan, rewrites, batch)
     values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
     clear = jax.jit(lambda given: answer(graph, given))(values)
-    return _measure(graph_inputs(graph), graph_parts(graph), values, np.asarray(clear), protocol)
+    simulator = Simulator(protocol, runs_parallel(graph))
+    return _measure(graph_inputs(graph), graph_parts(graph), values, np.asarray(clear), simulator)
 
 
 def measure_written(
@@ -149,7 +151,7 @@ def measure_written(
     x = parts[0][1](given)
     for _, part in parts[1:]:
         x = part(given | {"tokens": x})
-    return _measure(inputs, parts, values, np.asarray(x), protocol)
+    return _measure(inputs, parts, values, np.asarray(x), Simulator(protocol))
 
 
 def _measure(
@@ -157,10 +159,10 @@ def _measure(
     parts: tuple[tuple[str, Function], ...],
     values: Values,
     clear: np.ndarray,
-    protocol: Protocol,
+    unopened: Simulator,
 ) -> Measured:
     segments = compile_segments(inputs, parts)
-    with Simulator(protocol) as simulator:
+    with unopened as simulator:
         simulator.give(inputs, values)
         counts = tuple((segment.name, simulator.run(segment.executable)) for segment in segments)
         logits = simulator.open(OUTPUT)
