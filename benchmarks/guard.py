@@ -27,7 +27,7 @@ from privit.data.images import preprocess
 from privit.program.graph import Graph
 from privit.serve.compile.compile import PATCHES, client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
-from privit.serve.engine.reference import Reference
+from privit.serve.engine.reference import reference_answers
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.exported import finish_export, watched
 from privit.serve.measure.odd import inverted, normalised
@@ -176,7 +176,6 @@ def run(
         compile_program(public, artifact.plan),
         server_values(public, artifact.plan, artifact.weights),
     )
-    reference = Reference(program, values)
     test = load_data(data).test
     good = preprocess_split(test, public.preprocessing, np.arange(min(tests, len(test))))
     found: dict[str, Any] = {"logit_error": public.logit_error, "kinds": {}}
@@ -186,7 +185,7 @@ def run(
     if each:
         inputs += odd_inputs(artifact, good, other_images(artifact, other, 64), each)
     for name, images in inputs:
-        answers = np.stack([reference.run(client_values(public, image)) for image in images])
+        answers = reference_answers(artifact, images)
         found["kinds"][name] = judged(artifact, answers, student(images), images)
         kept += [(images[i], answers[i]) for i in range(0, len(images), max(len(images) // 4, 1))]
         tell(f"{name}: {found['kinds'][name]}")

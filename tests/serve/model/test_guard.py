@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from graphs import SEMI2K, image_of, mixed_plan, public_of, simulate, small_spec, weights_of, with_ranges
 
-from privit.artifact import Public
+from privit.artifact import Artifact, Public
 from privit.plan import uniform_plan
 from privit.program.graph import Graph
 from privit.program.guard import all_watches
 from privit.serve.compile.compile import Program, client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
-from privit.serve.engine.reference import Reference
+from privit.serve.engine.reference import MOST_AT_ONCE, Reference, reference_answers
 from privit.serve.measure.bench import measure
 from privit.serve.model.guard import Guard, answer, inside
 
@@ -117,3 +117,16 @@ def test_a_plan_of_squares_is_watched_by_its_row_sums() -> None:
     plan = uniform_plan(SPEC, "quadratic", "quadratic_attn")
     names = {watch.name for watch in all_watches(Graph.of(replace(public_of(SPEC), guard=True), plan))}
     assert {"guard.blocks.0.squares", "guard.blocks.0.squared", "guard.norm"} <= names
+
+
+def test_images_that_share_a_run_get_the_answers_that_they_get_alone(reference: Reference) -> None:
+    levels = np.linspace(0.9, 1.05, MOST_AT_ONCE + 3)
+    levels[::5] = 30.0
+    images = (image_of(SPEC) * levels[:, None, None, None]).astype(np.float32)
+    alone = np.stack([reference.run(client_values(PUBLIC, image)) for image in images])
+    together = reference_answers(Artifact(PUBLIC, PLAN, WEIGHTS), images)
+    bits = together[:, -1] < 0.5
+    np.testing.assert_array_equal(bits, alone[:, -1] < 0.5)
+    assert bits.any()
+    assert not bits.all()
+    np.testing.assert_allclose(together[~bits], alone[~bits], atol=1e-3)

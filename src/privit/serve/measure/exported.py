@@ -32,8 +32,8 @@ from privit.program.ranges import (
     variance_keys,
     variance_range,
 )
-from privit.serve.compile.compile import PATCHES, client_values, compile_program, server_values
-from privit.serve.engine.reference import Reference
+from privit.serve.compile.compile import PATCHES, client_values, server_values
+from privit.serve.engine.reference import reference_answers
 from privit.serve.measure.odd import odd_images
 from privit.serve.model.forward import forward
 from privit.spec import Spec
@@ -233,15 +233,11 @@ def _try_out(
     artifact: Artifact, images: np.ndarray, odd: Mapping[str, np.ndarray], student: Student
 ) -> tuple[float, int, int]:
     """Error of a logit with its margin, images outside, and odd images that are wrong and not seen to be."""
-    assert artifact.weights is not None
-    program = compile_program(artifact.public, artifact.plan)
-    reference = Reference(program, server_values(artifact.public, artifact.plan, artifact.weights))
     chosen = images[_spread(len(images), ERROR_IMAGES)]
     strange = np.concatenate(list(odd.values()))
+    every, classes = reference_answers(artifact, np.concatenate([chosen, strange])), artifact.spec.classes
     errors, flags = [], []
-    for given in (chosen, strange):
-        answers = np.stack([reference.run(client_values(artifact.public, image)) for image in given])
-        classes = artifact.spec.classes
+    for given, answers in ((chosen, every[: len(chosen)]), (strange, every[len(chosen) :])):
         errors.append(np.abs(answers[:, :classes] - student(given)).max(axis=1))
         flags.append(answers[:, classes] < 0.5 if artifact.public.guard else np.zeros(len(given), bool))
     good, strange_error = (float(e[~f].max(initial=0.0)) for e, f in zip(errors, flags, strict=True))
