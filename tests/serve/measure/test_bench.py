@@ -11,9 +11,10 @@ from privit.artifact import Artifact
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, uniform_plan
 from privit.serve.compile.compile import client_values, compile_program, server_values
+from privit.serve.engine.profile import Counts
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.simulator import Simulator
-from privit.serve.measure.bench import GRAPHS, bench, measure, with_random_ranges
+from privit.serve.measure.bench import GRAPHS, Measured, bench, largest_error, measure, with_random_ranges
 from privit.spec import vit_spec
 
 PROMISED = [
@@ -115,6 +116,12 @@ def test_on_cheetah_the_first_query_of_a_session_costs_what_later_ones_do() -> N
     assert first.sent_bytes == pytest.approx(second.sent_bytes, rel=0.05)
     assert first.rounds == pytest.approx(second.rounds, rel=0.05)
     assert setup.rounds > first.rounds
+
+
+@pytest.mark.parametrize(("clear", "error"), [(1.25, 0.25), (np.inf, None), (np.nan, None)])
+def test_an_error_that_is_no_number_is_none(clear: float, error: float | None) -> None:
+    measured = Measured((), Counts(()), np.array([1.0, 2.0]), np.array([clear, 2.0]))
+    assert largest_error(measured) == error
 
 
 def test_an_unknown_graph_is_refused_before_anything_runs() -> None:

@@ -221,6 +221,12 @@ def measured_ranges(public: Public, plan: Plan, weights: Values, pixels: np.ndar
     return recorder.ranges
 
 
+def largest_error(measured: Measured) -> float | None:
+    """The largest error of a logit; None where noise drives a student beyond all numbers, in the clear, too."""
+    error = float(np.abs(measured.logits - measured.clear).max())
+    return error if np.isfinite(error) else None
+
+
 def _result(measured: Measured) -> dict[str, Any]:
     total = measured.total
     return {
@@ -230,7 +236,7 @@ def _result(measured: Measured) -> dict[str, Any]:
         "setup_bytes": measured.setup.sent_bytes,
         "setup_rounds": measured.setup.rounds,
         "setup_seconds": measured.setup.seconds,
-        "max_logit_error": float(np.abs(measured.logits - measured.clear).max()),
+        "max_logit_error": largest_error(measured),
         "processor_seconds": total.processor_seconds,
         "ranks": [rank.to_json() for rank in total.ranks],
         "parties": total.parties(),
