@@ -222,7 +222,7 @@ def measured_ranges(public: Public, plan: Plan, weights: Values, pixels: np.ndar
 
 
 def largest_error(measured: Measured) -> float | None:
-    """The largest error of a logit; None where noise drives a student beyond all numbers, in the clear, too."""
+    """The largest error of a logit; None where noise drives a student beyond all numbers."""
     error = float(np.abs(measured.logits - measured.clear).max())
     return error if np.isfinite(error) else None
 
