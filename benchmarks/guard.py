@@ -164,7 +164,13 @@ def other_images(artifact: Artifact, name: str, count: int) -> np.ndarray:
 
 
 def run(
-    artifact: Artifact, data: str, other: str, each: int, tests: int, shared: int, tell: Callable[[str], None]
+    artifact: Artifact,
+    data: str,
+    other: str,
+    each: int,
+    tests: range,
+    shared: int,
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
     """The report: every kind of input, the test images, and some inputs under a real protocol.
 
@@ -177,7 +183,7 @@ def run(
         server_values(public, artifact.plan, artifact.weights),
     )
     test = load_data(data).test
-    good = preprocess_split(test, public.preprocessing, np.arange(min(tests, len(test))))
+    good = preprocess_split(test, public.preprocessing, np.array([i for i in tests if i < len(test)]))
     found: dict[str, Any] = {"logit_error": public.logit_error, "kinds": {}}
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     started = time.process_time()
@@ -223,6 +229,7 @@ def main() -> None:
     parser.add_argument("--other", default="cifar10", help="another data set")
     parser.add_argument("--each", type=int, default=150, help="inputs of each kind; 0 for none")
     parser.add_argument("--tests", type=int, default=2000, help="test images")
+    parser.add_argument("--skip", type=int, default=0, help="test images to leave out, from the first on")
     parser.add_argument("--shared", type=int, default=50, help="inputs that run under semi2k-benchmark, too")
     parser.add_argument(
         "--tight", type=int, default=0, help="first narrow the ranges to so many images, in --out"
@@ -235,7 +242,8 @@ def main() -> None:
         images = preprocess_split(train, artifact.public.preprocessing, np.arange(min(300, len(train))))
         artifact = tightened(asked.artifact, asked.out, images, asked.tight)
     tell = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    report = run(artifact, asked.data, asked.other, asked.each, asked.tests, asked.shared, tell)
+    tests = range(asked.skip, asked.skip + asked.tests)
+    report = run(artifact, asked.data, asked.other, asked.each, tests, asked.shared, tell)
     sys.stdout.write(json.dumps(report, indent=1) + "\n")
     sys.exit(1 if report["wrong_not_flagged"] else 0)
 
