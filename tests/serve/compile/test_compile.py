@@ -11,7 +11,15 @@ import pytest
 from graphs import mixed_plan, public_of, small_spec, weights_of, with_ranges
 
 from privit.plan import plan_from_ids, uniform_plan
-from privit.serve.compile.compile import compile_program, compiler_options_text, server_values
+from privit.serve.compile.compile import (
+    Input,
+    compile_program,
+    compiler_options_text,
+    program_from_bytes,
+    program_of,
+    program_to_bytes,
+    server_values,
+)
 from privit.spec import Granularity
 
 NONLINEAR = [
@@ -123,3 +131,18 @@ def test_sites_of_single_values_compile_without_a_loop_over_them() -> None:
 
 def test_compiler_options_are_listed_for_the_handshake() -> None:
     assert "disable_div_sqrt_rewrite=False" in compiler_options_text().splitlines()
+
+
+def test_a_program_survives_the_way_to_another_process() -> None:
+    pair = (Input("a", (2, 3), "client"), Input("b", (3, 4), "server"))
+    program = program_of(lambda values: values["a"] @ values["b"], pair)
+    found = program_from_bytes(program_to_bytes(program))
+    assert (found.code, found.code_hash, found.inputs, found.output) == (
+        program.code,
+        program.code_hash,
+        program.inputs,
+        program.output,
+    )
+    made, again = program.executable, found.executable
+    for name in ("name", "input_names", "output_names", "code"):
+        assert getattr(made, name) == getattr(again, name)

@@ -26,7 +26,7 @@ from privit.serve.parties.server import Server, serve
 from privit.serve.parties.server_session import ServerOptions
 from privit.serve.wire.certs import make_certs
 
-CLIENTS = 5
+CLIENTS = 3
 
 
 def test_the_private_answer_is_the_answer_in_the_clear(served: Served, client: Client) -> None:
@@ -50,7 +50,7 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
         simulator.give(program.inputs, server_values(public, plan, weights))
         simulator.give(program.inputs, client_values(public, np.zeros((1, 8, 8), np.float32)))
         # The engine keeps what is left of the products it prepares, so that costs differ between queries.
-        online = [simulator.run(program.executable) for _ in range(16)]
+        online = [simulator.run(program.executable) for _ in range(10)]
     for seed in (2, 3):
         answer = client.predict(digit_like(seed))
         assert answer.rounds < client.setup.rounds / 2
@@ -62,12 +62,16 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
         ), (answer.sent_bytes, answer.rounds, [(c.sent_bytes, c.rounds) for c in online])
 
 
-def test_more_clients_at_once_than_places_all_get_their_own_answer(served: Served) -> None:
+def test_more_clients_at_once_than_places_all_get_their_own_answer(served: Served, tmp_path: Path) -> None:
     def ask(seed: int) -> np.ndarray:
-        with connect(served.client_folder, served.server.address) as opened:
+        with connect(served.client_folder, server.address) as opened:
             return np.asarray(opened.predict(digit_like(seed)).logits)
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
+    limits = Limits(sessions=CLIENTS - 1)
+    with (
+        local_server(served.folder, tmp_path / "server", limits=limits) as server,
+        ThreadPoolExecutor(CLIENTS) as pool,
+    ):
         answers = list(pool.map(ask, range(CLIENTS)))
     for seed, logits in enumerate(answers):
         np.testing.assert_allclose(logits, expected_logits(served, digit_like(seed)), atol=TOLERANCE)

@@ -66,27 +66,7 @@ def result_of(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_two_processes_search_as_one_does(tmp_path: Path) -> None:
-    teacher = tiny_teacher(tmp_path)
-    alone = search(teacher, tmp_path / "alone", LOGGED_SEARCH)
-    together = finish_pair(tmp_path)
-    result = result_of(together)
-    one, two = losses(load_run(tmp_path / "alone")), losses(together)
-    assert len(one) == COMPARED_STEPS
-    assert two == pytest.approx(one, abs=1e-4)
-    # Each rank's hash is over the plan, every weight and every switch.
-    assert all(len(r["ranks"]) == 2 and len(set(r["ranks"])) == 1 for r in together.metrics())
-    assert (
-        (result["kept_gelu"], result["kept_softmax"]) == (alone["kept_gelu"], alone["kept_softmax"]) == (2, 4)
-    )
-    # The test images were shared out among the two; one process counts the same hits.
-    model = read_model(together)
-    test = Images(model.subject.load().test, model.subject.preprocessing, 1 << 30)
-    assert result["accuracy"] == accuracy(model.student().eval(), test)
-
-
-@pytest.mark.slow
-def test_after_one_of_two_processes_is_killed_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_two_processes_of_which_one_is_killed_search_as_one_does(tmp_path: Path) -> None:
     teacher = tiny_teacher(tmp_path)
     pair = start_pair(tmp_path)
     while epochs_done(tmp_path / "search") < 2 and pair[1].poll() is None:
@@ -103,8 +83,17 @@ def test_after_one_of_two_processes_is_killed_the_same_command_goes_on(tmp_path:
     records = together.metrics()
     assert [record["epoch"] for record in records] == list(range(1, len(records) + 1))
     assert len(records) > saved
-    assert all(len(set(record["ranks"])) == 1 for record in records)
+    # Each rank's hash is over the plan, every weight and every switch.
+    assert all(len(r["ranks"]) == 2 and len(set(r["ranks"])) == 1 for r in records)
     alone = search(teacher, tmp_path / "alone", LOGGED_SEARCH)
     result = result_of(together)
-    assert (result["kept_gelu"], result["kept_softmax"]) == (alone["kept_gelu"], alone["kept_softmax"])
-    assert losses(together) == pytest.approx(losses(load_run(tmp_path / "alone")), abs=1e-4)
+    assert (
+        (result["kept_gelu"], result["kept_softmax"]) == (alone["kept_gelu"], alone["kept_softmax"]) == (2, 4)
+    )
+    one, two = losses(load_run(tmp_path / "alone")), losses(together)
+    assert len(one) == COMPARED_STEPS
+    assert two == pytest.approx(one, abs=1e-4)
+    # The test images were shared out among the two; one process counts the same hits.
+    model = read_model(together)
+    test = Images(model.subject.load().test, model.subject.preprocessing, 1 << 30)
+    assert result["accuracy"] == accuracy(model.student().eval(), test)

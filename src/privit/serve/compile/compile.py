@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -116,9 +117,31 @@ def program_of(
     quiet_engine()
     shapes = {entry.name: entry.shape for entry in inputs}
     executable, code = _compile(function, shapes, tuple(shapes), OUTPUT)
+    return Program(executable, code, _hash(executable, code), inputs, OUTPUT, compile_segments(inputs, parts))
+
+
+def _hash(executable: libspu.Executable, code: str) -> str:
     digest = hashlib.sha256(code.encode())
     digest.update("\n".join([*executable.input_names, *executable.output_names]).encode())
-    return Program(executable, code, digest.hexdigest(), inputs, OUTPUT, compile_segments(inputs, parts))
+    return digest.hexdigest()
+
+
+def program_to_bytes(program: Program) -> bytes:
+    """A program without segments, for another process of the same party: it need not compile again."""
+    made = program.executable
+    inputs = [(entry.name, entry.shape, entry.owner) for entry in program.inputs]
+    names = {"name": made.name, "inputs": list(made.input_names), "outputs": list(made.output_names)}
+    return json.dumps(names | {"code": program.code, "arrays": inputs, "output": program.output}).encode()
+
+
+def program_from_bytes(data: bytes) -> Program:
+    """What `program_to_bytes` gave; its hash is taken anew."""
+    found = json.loads(data)
+    inputs = tuple(Input(name, tuple(shape), owner) for name, shape, owner in found["arrays"])
+    executable = libspu.Executable()
+    executable.name, executable.code = found["name"], shortened(found["code"]).encode()
+    executable.input_names, executable.output_names = found["inputs"], found["outputs"]
+    return Program(executable, found["code"], _hash(executable, found["code"]), inputs, found["output"])
 
 
 def server_values(

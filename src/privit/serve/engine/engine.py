@@ -19,6 +19,7 @@ from privit.serve.compile.compile import (
     client_values,
     compile_program,
     compiler_options_text,
+    program_from_bytes,
     server_values,
 )
 from privit.serve.engine.engine_log import quiet_engine
@@ -44,7 +45,15 @@ class Addresses:
 class Engine:
     """A party in its own process; `role` is server, client or helper."""
 
-    def __init__(self, folder: Path, protocol_name: str, role: str, log_file: Path, images: int = 1):
+    def __init__(
+        self,
+        folder: Path,
+        protocol_name: str,
+        role: str,
+        log_file: Path,
+        images: int = 1,
+        compiled: bytes | None = None,
+    ):
         quiet_engine(log_file)
         self.role, self.rank = role, RANKS[role]
         self.protocol = protocol(protocol_name)
@@ -53,10 +62,15 @@ class Engine:
             raise RequestError(f"{folder} holds no weights", "serve the artifact's server/ folder")
         self.config = quiet(self.protocol.runtime_config())
         self._programs: dict[int, Program] = {}
-        self.compile(images)
+        self.compile(images, compiled)
 
-    def compile(self, images: int) -> None:
-        """Makes the program for so many images the one that is run; what was compiled is kept."""
+    def compile(self, images: int, compiled: bytes | None = None) -> None:
+        """Makes the program for so many images the one that is run; what was compiled is kept.
+
+        `compiled` is what another process of this party compiled from the same folder.
+        """
+        if images not in self._programs and compiled is not None:
+            self._programs[images] = program_from_bytes(compiled)
         if images not in self._programs:
             batch = batch_for(self.protocol.name, images)
             self._programs[images] = compile_program(self.artifact.public, self.artifact.plan, batch=batch)

@@ -20,6 +20,7 @@ class EnginePool:
         self._spare: asyncio.Task[EngineProcess] | None = None
         self._returned: list[EngineProcess] = []
         self._closed = False
+        self._programs: dict[int, bytes] = {}
         self.description: dict[str, str] = {}
 
     async def fill(self) -> dict[str, str]:
@@ -37,11 +38,12 @@ class EnginePool:
     async def take(self, images: int = 1) -> EngineProcess:
         """A prepared worker, from the reserve if there is one; the caller stops it or gives it back.
 
-        Workers are prepared for one image; for another number it compiles again, which takes as long.
+        Workers are prepared for one image; for another number the first one compiles again.
         """
         engine = await self._take()
         try:
-            await asyncio.wait_for(engine.compile(images), PREPARE_SECONDS)
+            await asyncio.wait_for(engine.compile(images, self._programs.get(images)), PREPARE_SECONDS)
+            await self._keep_program(engine)
         except BaseException:
             await engine.stop()
             raise
@@ -102,11 +104,23 @@ class EnginePool:
             spare.add_done_callback(_stop_when_done)
 
     async def _start(self) -> EngineProcess:
-        start = EngineProcess.start(self._folder, self._protocol, self._role, self._log_file, self._engines)
+        given = (self._folder, self._protocol, self._role, self._log_file, self._engines)
+        start = EngineProcess.start(*given, compiled=self._programs.get(1))
         try:
-            return await asyncio.wait_for(start, PREPARE_SECONDS)
+            engine = await asyncio.wait_for(start, PREPARE_SECONDS)
         except TimeoutError:
             raise WorkError(f"no program after {PREPARE_SECONDS:g} seconds of compiling") from None
+        try:
+            await self._keep_program(engine)
+        except BaseException:
+            await engine.stop()
+            raise
+        return engine
+
+    async def _keep_program(self, engine: EngineProcess) -> None:
+        """Keeps what a worker compiled, for those after it."""
+        if engine.images not in self._programs:
+            self._programs[engine.images] = await engine.program()
 
 
 def _stop_when_done(task: asyncio.Task[EngineProcess]) -> None:

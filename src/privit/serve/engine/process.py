@@ -45,11 +45,19 @@ class EngineProcess:
 
     @classmethod
     async def start(
-        cls, folder: Path, protocol: str, role: str, log_file: Path, engines: int = 1, images: int = 1
+        cls,
+        folder: Path,
+        protocol: str,
+        role: str,
+        log_file: Path,
+        engines: int = 1,
+        images: int = 1,
+        compiled: bytes | None = None,
     ) -> EngineProcess:
         """A process that has compiled the program for so many images; its output goes to `log_file`.
 
-        `engines` is how many may compute on this machine at the same time, this one among them.
+        `engines` is how many may compute on this machine at the same time, this one among them; `compiled`
+        is the `program` of a process before it, which this one takes instead of compiling.
         """
         ours, theirs = socket.socketpair()
         with keeping(log_file.parent):
@@ -70,6 +78,7 @@ class EngineProcess:
         try:
             await engine._compile(
                 images,
+                compiled,
                 do="prepare",
                 folder=str(folder.resolve()),
                 protocol=protocol,
@@ -81,13 +90,19 @@ class EngineProcess:
             raise
         return engine
 
-    async def compile(self, images: int) -> None:
+    async def compile(self, images: int, compiled: bytes | None = None) -> None:
         """Makes the program for so many images the one that is run, before the process is opened."""
         if images != self.images:
-            await self._compile(images, do="compile")
+            await self._compile(images, compiled, do="compile")
 
-    async def _compile(self, images: int, **request: Any) -> None:
-        reply, _ = await self.ask(images=images, **request)
+    async def program(self) -> bytes:
+        """The program that was compiled last, for other processes of this party."""
+        _, compiled = await self.ask(do="program")
+        assert compiled is not None
+        return compiled
+
+    async def _compile(self, images: int, compiled: bytes | None, **request: Any) -> None:
+        reply, _ = await self.ask(compiled, images=images, compiled=compiled is not None, **request)
         self.description = dict(reply["description"])
         self.allowance = Allowance(**reply["allowance"])
         self.images = images

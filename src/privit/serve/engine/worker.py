@@ -112,20 +112,38 @@ class Worker:
 
         log_file = Path(request["log_file"])
         images = int(request["images"])
-        self._engine = Engine(Path(request["folder"]), request["protocol"], request["role"], log_file, images)
+        folder, given = Path(request["folder"]), self._given(request)
+        self._engine = Engine(folder, request["protocol"], request["role"], log_file, images, given)
         spec = self._engine.artifact.spec
         self._image_shape = (spec.channels, spec.image_size, spec.image_size)
-        compiled = self.do_compile(request)
+        described = self._described()
         wall_in()
-        return compiled
+        return described
 
     def do_compile(self, request: dict[str, Any]) -> Event:
         """Compiles for another number of images; its description takes the place of the one before."""
+        self._engine.compile(int(request["images"]), self._given(request))
+        return self._described()
+
+    def do_program(self, request: dict[str, Any]) -> Event:
+        """The program that was compiled, for the next worker of the same parent."""
+        from privit.serve.compile.compile import program_to_bytes
+
+        return "program", {}, program_to_bytes(self._engine.program)
+
+    def _given(self, request: dict[str, Any]) -> bytes | None:
+        """The program that came with a request, if one did."""
+        if not request.get("compiled"):
+            return None
+        frame = read_frame_blocking(self._parent)
+        assert frame is not None
+        assert frame.kind is Kind.BLOB
+        return frame.payload
+
+    def _described(self) -> Event:
         from privit.serve.engine.allowance import allowance_of
 
-        images = int(request["images"])
-        self._engine.compile(images)
-        allowance = allowance_of(self._engine.artifact, self._engine.protocol.name, images)
+        allowance = allowance_of(self._engine.artifact, self._engine.protocol.name, self._engine.images)
         return "compiled", {"description": self._engine.description(), "allowance": asdict(allowance)}, None
 
     def do_open(self, request: dict[str, Any]) -> Event:
