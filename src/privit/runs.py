@@ -8,7 +8,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +148,8 @@ def identity(description: Mapping[str, Any]) -> str:
 
 def library_versions() -> dict[str, str]:
     """Installed versions of the libraries that decide the bits of a result."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found = {}
     for name in LIBRARIES:
         try:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -61,6 +60,8 @@ def counter(title: str) -> Callable[[int, int], None]:
     """Progress through a known number of images: a bar on a terminal, a line each elsewhere."""
     if not sys.stderr.isatty():
         return lambda done, total: note(f"{title}: {done} of {total}")
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     bar = Progress(TextColumn(title), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True))
     task = bar.add_task(title, total=None)
 

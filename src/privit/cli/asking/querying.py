@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from privit.cli.asking.waiting import Waiting
 from privit.cli.output import megabytes, note, percent, show_csv, show_json, show_rows
 from privit.errors import OutsideRanges, PrivitError, RequestError
 
@@ -49,6 +48,7 @@ def query(
         json: Print one JSON object, and nothing while it works.
     """
     from privit.artifact import load_artifact
+    from privit.cli.asking.waiting import Waiting
     from privit.cost.progress import forecast
     from privit.data.images import open_image
     from privit.program.choices import batch_for
