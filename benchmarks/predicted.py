@@ -1,4 +1,4 @@
-"""The spu profile against measurements: twelve plans that no table was fitted on, on every protocol.
+"""The spu profile against measurements: fifteen plans that no table was fitted on, on every protocol.
 
     python -m benchmarks.predicted                       # all rows that docs/results/predicted.json lacks
     python -m benchmarks.predicted --protocol cheetah --model digits --again
@@ -24,13 +24,13 @@ from privit.cost.spu.predict import estimate_spu
 from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
-from privit.spec import Granularity, Spec, sites, vit_spec
+from privit.spec import PAPER_KINDS, Granularity, Spec, sites, vit_spec
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "predicted.json"
 TOLERANCE = {"semi2k-benchmark": (0.01, 0.01), "aby3": (0.05, 0.05), "cheetah": (0.10, 0.15)}
 VARIANCE = {"low": 0.2, "high": 3.0}
 SCORES = {"drop": 3.0, "peak": 4.0, "mean_exp": 2.0}
-KINDS = ("searched", "mixed", "dense-rewritten", "dense")
+KINDS = ("searched", "mixed", "norms", "dense-rewritten", "dense")
 
 
 def models(protocol: str) -> dict[str, Spec]:
@@ -49,17 +49,24 @@ def plan_of(spec: Spec, kind: str) -> Plan:
     if kind == "searched":
         early = [max(1, spec.tokens // (2 + 3 * layer)) for layer in range(spec.depth)]
         return plan_from_counts(spec, early, [2 * tokens for tokens in early], seed=1)
-    if kind == "mixed":
-        return _mixed(spec)
+    if kind in ("mixed", "norms"):
+        return _mixed(spec, kind == "norms")
     return uniform_plan(spec)
 
 
-def _mixed(spec: Spec) -> Plan:
-    """Every operator of the table somewhere, drawn by token and row."""
+def _mixed(spec: Spec, norms: bool) -> Plan:
+    """Every operator of the table somewhere, drawn by token and row; with `norms` LayerNorms, too."""
     rng = np.random.default_rng(2)
     shapes = sites(spec, Granularity())
-    ids = {kind: [o.id for o in TABLE if o.kind == kind] for kind in shapes}
-    drawn = {kind: [rng.choice(ids[kind], size=shape) for shape in shapes[kind]] for kind in shapes}
+    ids = {kind: [o.id for o in TABLE if o.kind == kind] for kind in PAPER_KINDS}
+    drawn = {kind: [rng.choice(ids[kind], size=shape) for shape in shapes[kind]] for kind in PAPER_KINDS}
+    drawn["norm"] = list(uniform_plan(spec).layers["norm"])
+    if norms:
+        exact = drawn["norm"][0][0]
+        every = [o.id for o in TABLE if o.kind == "norm"]
+        drawn["norm"] = [rng.choice(every, size=shape) for shape in shapes["norm"]]
+        # The first has no other's factor to use.
+        drawn["norm"][0][0] = exact
     return plan_from_ids(Granularity(), drawn)
 
 
