@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privit.errors import ConnectionFailed
+from privit.program.ranges import FRACTION_BITS
+from privit.serve.compile.compile import Input, program_of
 from privit.serve.engine.protocols import CLIENT, SERVER, protocol
-from privit.serve.engine.shares import OwnedInput, TravellingShare, blank_input, keep_input, split_input
+from privit.serve.engine.reference import Reference
+from privit.serve.engine.shares import (
+    OwnedInput,
+    TravellingShare,
+    blank_input,
+    keep_input,
+    on_grid,
+    split_input,
+)
 
 VALUE = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 
@@ -115,3 +125,11 @@ def test_an_owner_typed_share_that_arrives_is_refused() -> None:
     data = TravellingShare(b"Xriv2k<FM64,0>", (b"one",)).to_bytes().replace(b"Xriv2k", b"Priv2k")
     with pytest.raises(ConnectionFailed):
         TravellingShare.from_bytes(data)
+
+
+def test_values_are_rounded_to_what_the_engine_holds_and_not_cut_off() -> None:
+    steps = np.array([[1.9, -1.9, 0.4, -0.6, 7.0]]) / 2**FRACTION_BITS
+    rounded = on_grid(steps)
+    np.testing.assert_array_equal(rounded * 2**FRACTION_BITS, [[2, -2, 0, -1, 7]])
+    program = program_of(lambda values: values["x"] + values["x"], (Input("x", steps.shape, "server"),))
+    np.testing.assert_array_equal(Reference(program, {"x": steps}).run({}), 2 * rounded)

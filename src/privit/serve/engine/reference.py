@@ -20,6 +20,7 @@ from privit.program.choices import Batch
 from privit.serve.compile.compile import Program, client_values, compile_program, server_values
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.protocols import Protocol
+from privit.serve.engine.shares import make_shares
 
 REFERENCE = Protocol(
     "reference",
@@ -57,8 +58,7 @@ class Reference:
 
     def _give(self, values: Mapping[str, np.ndarray]) -> None:
         for name, value in values.items():
-            array = np.ascontiguousarray(value, np.float32)
-            (share,) = self._io.make_shares(array, libspu.Visibility.VIS_SECRET)
+            (share,) = make_shares(self._io, value)
             self._runtime.set_var(name, share)
 
 

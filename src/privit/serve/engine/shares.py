@@ -13,6 +13,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 
 from privit.errors import ConnectionFailed
+from privit.program.ranges import FRACTION_BITS
 
 MAGIC = b"PVS1"
 CHUNK_LIMIT = 1 << 20
@@ -113,19 +114,30 @@ def split_input(
     io: Any, name: str, value: np.ndarray, rank: int
 ) -> tuple[OwnedInput, dict[int, TravellingShare]]:
     """The owner's own share of an input and the random shares for the other parties, by rank."""
-    from spu import libspu
-
-    shares = io.make_shares(np.ascontiguousarray(value, np.float32), libspu.Visibility.VIS_SECRET)
+    shares = make_shares(io, value)
     others = {r: TravellingShare.of(share) for r, share in enumerate(shares) if r != rank}
     return OwnedInput(name, shares[rank]), others
 
 
-def _make_shares(io: Any, value: np.ndarray, owner: int) -> list[Any]:
+def make_shares(io: Any, value: np.ndarray, owner: int = -1) -> list[Any]:
+    """Every party's share of a value in fixed point; owner-typed if it has an owner."""
     from spu import libspu
 
-    shares = io.make_shares(
-        np.ascontiguousarray(value, np.float32), libspu.Visibility.VIS_SECRET, owner_rank=owner
-    )
+    return list(io.make_shares(on_grid(value), libspu.Visibility.VIS_SECRET, owner_rank=owner))
+
+
+def on_grid(value: np.ndarray) -> np.ndarray:
+    """The nearest numbers that fixed point has.
+
+    The engine cuts off what it cannot hold, always towards zero: over a product's many terms that adds
+    up to thirty times the error of rounding (a logit of a DeiT-Tiny was off by 1.4 instead of 0.05).
+    """
+    steps = np.round(np.asarray(value, np.float64) * 2.0**FRACTION_BITS)
+    return np.ascontiguousarray(steps / 2.0**FRACTION_BITS, np.float32)
+
+
+def _make_shares(io: Any, value: np.ndarray, owner: int) -> list[Any]:
+    shares = make_shares(io, value, owner)
     if any(OWNER_TYPED not in bytes(share.meta) for share in shares):
         raise AssertionError("owner typing is off in this runtime configuration")
-    return list(shares)
+    return shares

@@ -19,6 +19,7 @@ from privit.serve.compile.compile import Input
 from privit.serve.engine.engine_log import quiet_engine
 from privit.serve.engine.profile import Counts, read_all_parties, read_two_party
 from privit.serve.engine.protocols import CLIENT, SERVER, Protocol
+from privit.serve.engine.shares import make_shares
 from privit.serve.engine.warming import warm_up_program
 
 OWNER_RANKS = {"server": SERVER, "client": CLIENT}
@@ -74,8 +75,7 @@ class Simulator:
             if entry.name not in values:
                 continue
             owner = OWNER_RANKS[entry.owner] if self.protocol.owner_typed else -1
-            array = np.ascontiguousarray(values[entry.name], np.float32)
-            shares = self._io.make_shares(array, libspu.Visibility.VIS_SECRET, owner_rank=owner)
+            shares = make_shares(self._io, values[entry.name], owner)
             for runtime, share in zip(self._runtimes, shares, strict=True):
                 runtime.set_var(entry.name, share)
 
