@@ -26,7 +26,7 @@ from privit.serve.parties.server import Server, serve
 from privit.serve.parties.server_session import ServerOptions
 from privit.serve.wire.certs import make_certs
 
-CLIENTS = 2
+CLIENTS = 3
 
 
 def test_the_private_answer_is_the_answer_in_the_clear(served: Served, client: Client) -> None:

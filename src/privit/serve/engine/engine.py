@@ -71,10 +71,11 @@ class Engine:
         """
         if images not in self._programs and compiled is not None:
             self._programs[images] = program_from_bytes(compiled)
+        public, plan, batch = self.artifact.public, self.artifact.plan, batch_for(self.protocol.name, images)
         if images not in self._programs:
-            batch = batch_for(self.protocol.name, images)
-            self._programs[images] = compile_program(self.artifact.public, self.artifact.plan, batch=batch)
+            self._programs[images] = compile_program(public, plan, batch=batch)
         self.program, self.images = self._programs[images], images
+        self.graph = Graph.of(public, plan, None, batch)
 
     def description(self) -> dict[str, str]:
         """What the handshake compares."""
@@ -152,9 +153,7 @@ def place_input(
 
 def warm_up(engine: Engine) -> None:
     """Makes the engine exchange keys and set its transfers up now, on zeros, and not in the first query."""
-    batch = batch_for(engine.protocol.name, engine.images)
-    graph = Graph.of(engine.artifact.public, engine.artifact.plan, None, batch)
-    program = warm_up_program(runs_parallel(graph))
+    program = warm_up_program(runs_parallel(engine.graph))
     for item in program.inputs:
         owner = RANKS[item.owner]
         value = np.zeros(item.shape, np.float32) if engine.rank == owner else None

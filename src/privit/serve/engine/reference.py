@@ -1,4 +1,4 @@
-"""The engine's arithmetic in the clear: one process holds everything, and runs the very program of a query.
+"""The engine's arithmetic in the clear: one process holds everything, and runs the program of a query.
 
 SPU's reference protocol (REF2K) computes in the same ring with the same fraction bits and the same generic
 functions as the protocols that share secrets. It differs in what a truncation does: it cuts bits off, where
