@@ -133,7 +133,7 @@ class _Proxy:
             )
         for end in ends:
             end.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await end.wait_closed()
 
     async def _carry(

@@ -85,10 +85,16 @@ def record_guard(graph: Graph, note: Recorder) -> None:
     comparisons = sum(watch.comparisons for watch in all_watches(graph))
     if not comparisons:
         return
+    comparisons += odd_count(comparisons)
     note("compare_public", comparisons)
     note("count_bits", comparisons)
     note("compare_public", 1)
     note("number_bit", 1)
+
+
+def odd_count(comparisons: int) -> bool:
+    """Whether one comparison is made twice: the engine adds bits by halves, and a last one takes a round."""
+    return comparisons % 2 == 1
 
 
 def root_bounds(graph: Graph, norm: str) -> tuple[float, float]:

@@ -13,9 +13,17 @@ from privit.artifact import Artifact, Public
 from privit.plan import uniform_plan
 from privit.program.graph import Graph
 from privit.program.guard import all_watches
-from privit.serve.compile.compile import Program, client_values, compile_program, server_values
+from privit.serve.compile.compile import (
+    Input,
+    Program,
+    client_values,
+    compile_program,
+    program_of,
+    server_values,
+)
 from privit.serve.engine.protocols import protocol
 from privit.serve.engine.reference import MOST_AT_ONCE, Reference, reference_answers
+from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.bench import measure
 from privit.serve.model.guard import Guard, answer, inside
 
@@ -104,6 +112,23 @@ def test_the_reference_arithmetic_equals_every_protocol(
 def test_the_guard_takes_few_rounds(name: str, most: int) -> None:
     measured = dict(measure(PUBLIC, PLAN, WEIGHTS, image_of(SPEC), protocol(name)).segments)
     assert measured["guard"].rounds <= most
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_an_odd_number_of_comparisons_takes_the_rounds_of_an_even_one(images: int) -> None:
+    def rounds_of(comparisons: int) -> int:
+        inputs = (Input("slack", (comparisons * images,), "client"),)
+        program = program_of(lambda values: inside(values["slack"], images), inputs)
+        slack = np.ones((comparisons, images), np.float32)
+        slack[-1, 0] = -1.0
+        with Simulator(SEMI2K) as simulator:
+            simulator.give(inputs, {"slack": slack.reshape(-1)})
+            rounds = simulator.run(program.executable).rounds
+            assert simulator.open(program.output).tolist() == [0.0] + [1.0] * (images - 1)
+        return rounds
+
+    assert rounds_of(1) == rounds_of(2)
+    assert rounds_of(7) == rounds_of(8)
 
 
 def test_segments_give_the_answer_of_the_whole_program() -> None:

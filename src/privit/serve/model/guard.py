@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from privit.program.graph import Graph
-from privit.program.guard import all_watches, watches
+from privit.program.guard import all_watches, odd_count, watches
 from privit.serve.model.attention import Observe
 from privit.serve.model.forward import forward
 
@@ -53,6 +53,8 @@ class Guard:
 
 def inside(slack: Array, images: int = 1) -> Array:
     """For each image (images,) one if nothing of it is below zero, else zero, and nothing else about it."""
+    if odd_count(slack.size // images):
+        slack = jnp.concatenate([slack, slack[-images:]])
     below = (slack < 0).astype(jnp.int32)
     outside = jnp.sum(below) if images == 1 else jnp.sum(below.reshape(-1, images), axis=0)
     return (outside < 1).astype(jnp.float32).reshape(images)
