@@ -105,12 +105,16 @@ class Sources:
     class_names: tuple[str, ...]
 
 
+def beside_data(name: str) -> Path | None:
+    """The file or folder of that name below $PRIVIT_DATA, if there is one."""
+    below = os.environ.get("PRIVIT_DATA")
+    return Path(below) / name if below and (Path(below) / name).exists() else None
+
+
 def data_file(name: str) -> Path:
     """A file by its path or, where there is none, by its path below $PRIVIT_DATA."""
-    path, below = Path(name).expanduser(), os.environ.get("PRIVIT_DATA")
-    if below and not path.is_file() and (Path(below) / path).is_file():
-        return Path(below) / path
-    return path
+    path = Path(name).expanduser()
+    return path if path.is_file() else beside_data(str(path)) or path
 
 
 def find_sources(name: str) -> Sources:
@@ -118,10 +122,8 @@ def find_sources(name: str) -> Sources:
     if name == "digits":
         return _digits()
     if name in HUB_NAMES:
-        local = os.environ.get("PRIVIT_DATA")
-        if local and (Path(local) / name).is_dir():
-            return _folder(Path(local) / name)
-        return _hub(HUB_NAMES[name], name)
+        local = beside_data(name)
+        return _folder(local) if local else _hub(HUB_NAMES[name], name)
     if name.startswith("hf:"):
         return _hub(name[3:], name)
     path = Path(name).expanduser()

@@ -315,6 +315,16 @@ def test_a_file_that_is_no_path_is_looked_for_below_privit_data(
     assert same(found.weights, load_host("test_vit.safetensors", 10, None).weights)
 
 
+def test_weights_beside_the_data_stand_for_those_that_timm_downloads(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVIT_DATA", str(checkpoint))
+    found = load_host("timm:test_vit", 10, None)
+    assert same(found.weights, load_host("timm:test_vit@test_vit.safetensors", 10, None).weights)
+    fresh = load_host("timm:test_vit", 10, None, pretrained=False)
+    assert not same(found.weights, fresh.weights), "weights that nobody asked for were read"
+
+
 def test_a_file_of_any_name_is_read_by_its_shapes_and_the_number_of_heads(checkpoint: Path) -> None:
     by_shapes = load_host(f"{checkpoint / 'other.pth'}:heads=2", 10, None)
     by_name = load_host(str(checkpoint / "test_vit.safetensors"), 10, None)

@@ -1,6 +1,7 @@
 """A host model by name, as a spec and canonical weights that any student can be filled with.
 
-timm:NAME              pretrained weights from timm (timm:NAME@FILE: from a local file, or $PRIVIT_DATA/FILE)
+timm:NAME              pretrained weights: $PRIVIT_DATA/NAME.safetensors, else timm's own, downloaded
+timm:NAME@FILE         from a local file, or $PRIVIT_DATA/FILE
 hf:NAME                a Hugging Face ViT by name, or a folder with config.json and model.safetensors
 FILE                   safetensors or a torch state dict; the file is called like its timm model,
                        or its heads are given: FILE:heads=3
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 
 from privit.artifact import Preprocessing
 from privit.data.hub import hub_access
-from privit.data.sources import data_file
+from privit.data.sources import beside_data, data_file
 from privit.errors import RequestError
 from privit.spec import Spec, with_image_size
 from privit.train.hosts.checkpoint_files import build_from_shapes, position_grid, read_state_dict
@@ -72,7 +73,8 @@ def load_host(
         return Host(name, spec, random_weights(spec, seed))
     if name.startswith("timm:"):
         model, _, path = name[5:].partition("@")
-        host = _timm(name, model, data_file(path) if path else None, pretrained, seed)
+        file = data_file(path) if path else beside_data(f"{model}.safetensors") if pretrained else None
+        host = _timm(name, model, file, pretrained, seed)
     elif name.startswith("hf:"):
         host = _hf(name, name[3:], pretrained, seed)
     else:
