@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Served:
         return self.folder / "client"
 
     @property
-    def way(self) -> dict[str, str]:
+    def way(self) -> dict[str, Any]:
         """Protocol and helper, as `connect` is told of them."""
         return {"protocol": self.protocol} | ({"helper": self.helper.address} if self.helper else {})
 
@@ -50,9 +50,20 @@ class Served:
         """Protocol and helper, as the command line is told of them."""
         return [word for name, value in self.way.items() for word in (f"--{name}", value)]
 
+    @property
+    def asking(self) -> list[str]:
+        """What `privit query` needs beside images."""
+        return ["--model", str(self.client_folder), "--server", self.server.address, *self.flags]
+
     def connect(self, **options: Any) -> Client:
         """An open session with these parties."""
         return connect(self.client_folder, self.server.address, **self.way, **options)
+
+    @contextmanager
+    def another(self, state: Path, limits: Limits | None = None, port: int = 0) -> Iterator[Served]:
+        """Another server of the same model, with the same helper."""
+        with local_server(self.folder, state, limits=limits, port=port, **self.way) as server:
+            yield replace(self, server=server)
 
 
 @contextmanager
