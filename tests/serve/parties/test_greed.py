@@ -236,12 +236,12 @@ def test_a_server_does_not_start_on_a_full_disk(tiny_folder: Path, small_disk: P
     assert "make room" in done.stderr
 
 
-def test_a_disk_that_fills_up_costs_answers_and_not_the_server(served: Served, small_disk: Path) -> None:
+def test_a_disk_that_fills_up_costs_answers_and_not_the_server(tiny_folder: Path, small_disk: Path) -> None:
     state = small_disk / "server"
-    with local_server(served.folder, state, limits=Limits(grace_seconds=1.0)) as server:
-        with connect(served.client_folder, server.address) as client:
+    with serving(tiny_folder, state, "aby3", Limits(grace_seconds=1.0)) as served:
+        with served.connect() as client:
             fill(small_disk)
             with pytest.raises(ConnectionFailed, match="the server could not run this session"):
                 client.predict(digit_like(0))
-        assert health(server.address)["protocol"] == "cheetah"
+        assert health(served.server.address)["protocol"] == "aby3"
         assert "Traceback" not in (state / "output.log").read_text()
