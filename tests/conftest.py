@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 from privit.artifact import Preprocessing, Public
 from privit.plan import Plan, all_weight_shapes, plan_from_counts
 from privit.spec import Spec, vit_spec
+
+# Where nothing compiled is kept, each of some hundred processes would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -85,14 +91,17 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest first, and marks what `make quick` leaves."""
     tests = Path(__file__).parent
+    longest, slow = ([tests / name for name in names] for names in (LONGEST, SLOW))
 
-    def place(item: pytest.Item) -> int:
-        inside = [tests / name in (item.path, *item.path.parents) for name in LONGEST]
-        return inside.index(True) if True in inside else len(LONGEST)
+    @cache  # a file is asked about once, and not for each of its tests
+    def place(path: Path) -> tuple[int, bool]:
+        within = {path, *path.parents}
+        first = next((at for at, folder in enumerate(longest) if folder in within), len(longest))
+        return first, not within.isdisjoint(slow)
 
-    items.sort(key=place)
+    items.sort(key=lambda item: place(item.path)[0])
     for item in items:
-        if any(tests / name in (item.path, *item.path.parents) for name in SLOW):
+        if place(item.path)[1]:
             item.add_marker(pytest.mark.slow)
 
 

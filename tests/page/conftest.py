@@ -8,28 +8,32 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Browser, chromium
-from paging import Page, running_page
-from serving import Served, make_artifact
-
-from privit.artifact import load_artifact
-from privit.serve.parties.processes import local_server
+from paging import Page, page_of
+from serving import Served, make_artifact, serving
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of the smallest model."""
-    folder = tmp_path_factory.mktemp("artifact")
-    make_artifact(folder)
-    with local_server(folder, tmp_path_factory.mktemp("server")) as server:
-        yield Served(folder, load_artifact(folder / "server"), server)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact of the smallest model on disk."""
+    made = tmp_path_factory.mktemp("artifact")
+    make_artifact(made)
+    return made
 
 
 @pytest.fixture(scope="session")
-def page(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A page that asks this server."""
-    with running_page(
-        tmp_path_factory.mktemp("page"), served.client_folder, served.server.address
-    ) as started:
+def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Server and helper of the smallest model: the sessions of aby3 open soonest."""
+    with serving(folder, tmp_path_factory.mktemp("server"), "aby3") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def page(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page that asks a server of cheetah, the default protocol: one session for all tests that only ask."""
+    with (
+        serving(folder, tmp_path_factory.mktemp("two")) as two,
+        page_of(two, tmp_path_factory.mktemp("page")) as started,
+    ):
         yield started
 
 

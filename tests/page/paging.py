@@ -13,12 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from serving import Served
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 300.0
@@ -90,6 +92,11 @@ def running_page(folder: Path, model: Path, server: str, *arguments: str) -> Ite
         finally:
             process.send_signal(2)
             assert process.wait(60) == 0, log.read_text()
+
+
+def page_of(served: Served, folder: Path, model: Path | None = None) -> AbstractContextManager[Page]:
+    """A page that asks these parties, about their own model unless another is given."""
+    return running_page(folder, model or served.client_folder, served.server.address, *served.flags)
 
 
 def png(picture: np.ndarray) -> bytes:

@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from paging import Page, png, running_page
+from paging import Page, page_of, png, running_page
 from serving import TOLERANCE, Served, digit_like, expected_logits
 
 from privit.page.app import UPLOAD_BYTES
 from privit.page.seen import ROW_BYTES, ROWS
-from privit.serve.parties.processes import local_server
 
 
 def test_a_program_gets_one_json_object(served: Served, page: Page) -> None:
@@ -75,7 +74,7 @@ def test_a_server_that_is_away_is_said_so(tmp_path: Path, served: Served, nobody
 
 
 def test_a_server_of_another_model_is_said_so(tmp_path: Path, served: Served, other_plan: Path) -> None:
-    with running_page(tmp_path / "page", other_plan, served.server.address) as page:
+    with page_of(served, tmp_path / "page", other_plan) as page:
         status, found = page.predict(png(digit_like(1)))
     assert status == 502
     assert "the server runs plan" in found["error"]
@@ -85,19 +84,19 @@ def test_a_server_of_another_model_is_said_so(tmp_path: Path, served: Served, ot
 def test_a_server_that_goes_in_the_middle_is_said_so_and_found_again(tmp_path: Path, served: Served) -> None:
     picture = png(digit_like(2))
     with (
-        local_server(served.folder, tmp_path / "first") as first,
-        running_page(tmp_path / "page", served.client_folder, first.address) as page,
+        served.another(tmp_path / "first") as first,
+        page_of(first, tmp_path / "page") as page,
     ):
         for event in page.events(picture):
             if event["event"] == "progress" and event["work"] == "query":
-                first.process.kill()
+                first.server.process.kill()
         assert event["event"] == "error"
         assert event["error"]
-        port = int(first.address.split(":")[1])
-        with local_server(served.folder, tmp_path / "second", port=port):
+        port = int(first.server.address.split(":")[1])
+        with served.another(tmp_path / "second", port=port):
             assert page.predict(picture)[0] == 200
         # This server has gone, too, with a session open and idle.
-        with local_server(served.folder, tmp_path / "third", port=port):
+        with served.another(tmp_path / "third", port=port):
             assert page.predict(picture)[0] == 200
 
 

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser
-from paging import Page, png, running_page
+from paging import Page, page_of, png, running_page
 from serving import Served, digit_like, expected_logits
 
 from privit.data.images import decode_image
 from privit.page.app import UPLOAD_BYTES
 from privit.page.examples import examples
-from privit.serve.parties.client import connect
 from privit.serve.parties.limits import Limits
-from privit.serve.parties.processes import local_server
 
 WIDTHS = [1200, 390]
 ENDED = "!asking && (!byId('answer').hidden || !byId('trouble').hidden)"
@@ -168,7 +166,7 @@ def test_a_server_that_is_away_is_said_so_on_the_page(
 def test_a_server_that_refuses_is_said_so_on_the_page(
     browser: Browser, served: Served, other_plan: Path, tmp_path: Path
 ) -> None:
-    with running_page(tmp_path / "page", other_plan, served.server.address) as page:
+    with page_of(served, tmp_path / "page", other_plan) as page:
         opened(browser, page)
         browser.drop(png(digit_like(1)), "a.png")
         browser.wait_for(ENDED)
@@ -183,12 +181,9 @@ def test_a_busy_server_is_waited_for_and_a_full_one_is_said_so_until_it_has_room
     tmp_path = tmp_path_factory.mktemp("busy")
     with contextlib.ExitStack() as stack:
         limits = Limits(sessions=1, queue=1)
-        server = stack.enter_context(local_server(served.folder, tmp_path / "server", limits=limits)).address
-        taken = stack.enter_context(connect(served.client_folder, server, state=tmp_path / "other"))
-        pages = [
-            stack.enter_context(running_page(tmp_path / name, served.client_folder, server))
-            for name in ("first", "second")
-        ]
+        busy = stack.enter_context(served.another(tmp_path / "server", limits))
+        taken = stack.enter_context(busy.connect(state=tmp_path / "other"))
+        pages = [stack.enter_context(page_of(busy, tmp_path / name)) for name in ("first", "second")]
         opened(browser, pages[0])
         # What the page says may change again before a busy machine looks.
         browser.value(
@@ -211,11 +206,11 @@ def test_a_busy_server_is_waited_for_and_a_full_one_is_said_so_until_it_has_room
 def test_try_again_asks_the_same_picture(
     browser: Browser, served: Served, nobody: str, tmp_path: Path
 ) -> None:
-    with running_page(tmp_path / "page", served.client_folder, nobody) as page:
+    with running_page(tmp_path / "page", served.client_folder, nobody, *served.flags) as page:
         opened(browser, page)
         browser.drop(png(digit_like(3)), "a.png")
         browser.wait_for(ENDED)
-        with local_server(served.folder, tmp_path / "server", port=int(nobody.split(":")[1])):
+        with served.another(tmp_path / "server", port=int(nobody.split(":")[1])):
             browser.value("byId('again').click()")
             browser.wait_for("asking")
             browser.wait_for(ENDED)

@@ -6,11 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from paging import png, running_page
+from paging import page_of, png
 from serving import Served, digit_like
 
 from privit.cli import main
-from privit.serve.parties.processes import local_parties
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,11 @@ def test_without_its_extra_the_page_names_the_pip_command(
 
 
 def test_three_parties_answer_and_the_page_says_whom_one_trusts(tmp_path: Path, served: Served) -> None:
-    with local_parties(served.folder, tmp_path / "parties", "aby3") as (server, helper):
-        assert helper is not None
-        more = ["--protocol", "aby3", "--helper", helper]
-        with running_page(tmp_path / "page", served.client_folder, server.address, *more) as page:
-            _, about = page.request("GET", page.with_token("/about"))
-            assert b"no two of the three parties collude" in about
-            assert helper.encode() in about
-            status, found = page.predict(png(digit_like(1)))
+    assert served.helper is not None
+    with page_of(served, tmp_path / "page") as page:
+        _, about = page.request("GET", page.with_token("/about"))
+        assert b"no two of the three parties collude" in about
+        assert served.helper.address.encode() in about
+        status, found = page.predict(png(digit_like(1)))
     assert status == 200, found
     assert found["protocol"] == "aby3"

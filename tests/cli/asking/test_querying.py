@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from serving import digit_like, make_artifact
+from serving import Served, digit_like, make_artifact, serving
 
 from privit.cli import main
 from privit.cli.asking.querying import even_batch, images_below, labels
 from privit.errors import RequestError
 from privit.serve.parties.limits import Limits
-from privit.serve.parties.processes import local_server
 
 LONG = "a-folder-whose-name-goes-on-and-on-and-says-nothing-about-what-is-in-it"
 
@@ -38,12 +37,12 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """What a query needs beside images: a client folder and a server."""
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The smallest model served by the parties of aby3, whose sessions open soonest."""
     folder = tmp_path_factory.mktemp("served")
     make_artifact(folder)
-    with local_server(folder, folder / "state") as server:
-        yield ["--model", str(folder / "client"), "--server", server.address]
+    with serving(folder, folder / "state", "aby3") as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +51,22 @@ def _state_in_tmp(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 
 def test_on_a_terminal_there_is_one_bar_and_then_a_table_with_whole_names(
-    pictures: Path, asking: list[str]
+    pictures: Path, tmp_path: Path
 ) -> None:
+    make_artifact(tmp_path)
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "privit", "query", "--images", str(pictures), *asking]
+    command = [sys.executable, "-m", "privit", "query", "--images", str(pictures)]
     environment = os.environ | {"COLUMNS": "100", "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
+    with (
+        serving(tmp_path, tmp_path / "state") as served,
+        # No protocol is named: the one that is used unless told otherwise is cheetah.
+        subprocess.Popen(
+            [*command, "--model", str(served.client_folder), "--server", served.server.address],
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+        ) as process,
+    ):
         os.close(theirs)
         shown = b""
         try:
@@ -79,9 +88,9 @@ def test_on_a_terminal_there_is_one_bar_and_then_a_table_with_whole_names(
 
 
 def test_csv_has_a_row_for_each_image_of_a_batch_and_lines_go_elsewhere(
-    pictures: Path, asking: list[str], capsys: pytest.CaptureFixture[str]
+    pictures: Path, three: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["query", "--images", str(pictures), *asking, "--csv", "--batch", "8"]) == 0
+    assert main(["query", "--images", str(pictures), *three.asking, "--csv", "--batch", "8"]) == 0
     captured = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(captured.out)))
     assert [row["image"] for row in rows] == [str(path) for path in images_below(pictures)]
@@ -92,18 +101,16 @@ def test_csv_has_a_row_for_each_image_of_a_batch_and_lines_go_elsewhere(
 
 
 def test_json_comes_without_a_word_and_answers_survive_a_refusal(
-    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pictures: Path, three: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = str(pictures / "IMG_0001.png")
-    make_artifact(tmp_path)
-    with local_server(tmp_path, tmp_path / "state", limits=Limits(queries=2)) as server:
-        asking = ["--model", str(tmp_path / "client"), "--server", server.address]
-        assert main(["query", one, *asking, "--json"]) == 0
+    with three.another(tmp_path, Limits(queries=2)) as limited:
+        assert main(["query", one, *limited.asking, "--json"]) == 0
         captured = capsys.readouterr()
         assert captured.err == ""
         (first,) = json.loads(captured.out)["predictions"]
         # One of two queries is left: the first of these has its answer, and it is shown.
-        assert main(["query", one, one, *asking]) == 1
+        assert main(["query", one, one, *limited.asking]) == 1
     captured = capsys.readouterr()
     assert re.search(rf"^IMG_0001.png +{first['class_name']} ", captured.out, re.MULTILINE)
     assert "error: " in captured.err

@@ -42,12 +42,14 @@ def test_three_parties_agree_with_the_clear_over_tls(
             served.client_folder, server.address, "aby3", certs=certs["alice"], helper=helper.address
         ) as client,
     ):
-        first = client.predict(digit_like(0))
+        first, before = client.predict(digit_like(0)), client.setup
         # A batch is another session: server, client and helper compile for it.
         for seed, answer in zip((0, 1), [first, *client.predict_many([digit_like(1)], batch=2)], strict=True):
             np.testing.assert_allclose(
                 answer.logits, expected_logits(served, digit_like(seed)), atol=TOLERANCE
             )
+        assert client.batch == 2
+        assert client.setup is not before, "another batch is another session"
         assert client.private
         assert answer.rounds > 10
         for tunnel in client._tunnels:

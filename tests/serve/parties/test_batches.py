@@ -21,11 +21,6 @@ def test_a_batch_answers_each_image_and_a_partial_one_is_filled_up(served: Serve
             np.testing.assert_allclose(prediction.logits, expected_logits(served, picture), atol=TOLERANCE)
         with pytest.raises(RequestError, match=r"4 images were given, but .* hold 1 to 3"):
             client.predict_batch([digit_like(0)] * 4)
-        before = client.setup
-        (found_alone,) = client.predict_many([digit_like(7)], batch=2)
-        assert client.batch == 2
-        assert client.setup is not before, "another batch is another session"
-        np.testing.assert_allclose(found_alone.logits, expected_logits(served, digit_like(7)), atol=TOLERANCE)
 
 
 def test_a_batch_beyond_the_servers_limit_is_refused_before_anything_is_compiled(

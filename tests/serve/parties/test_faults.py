@@ -21,12 +21,25 @@ from privit.artifact import FORMAT_VERSION
 from privit.errors import ConnectionFailed
 from privit.serve.engine.process import EngineDied
 from privit.serve.engine.socket_folder import SocketFolder
-from privit.serve.parties.client import Client, connect, health
+from privit.serve.parties.client import Client, health
 from privit.serve.wire.frames import HEADER, Kind, decode_message, encode_message, pack
 from privit.serve.wire.handshake import WIRE_VERSION
 
 PATIENCE_SECONDS = 180.0
 QUERY = pack(Kind.CONTROL, 0, encode_message("query", number=1))
+
+
+@pytest.fixture(scope="module")
+def served(three: Served) -> Served:
+    """Three parties, whose sessions open soonest; the soak below kills clients of cheetah."""
+    return three
+
+
+@pytest.fixture(scope="module")
+def client(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A session that nothing which happens to others may disturb."""
+    with served.connect(state=tmp_path_factory.mktemp("client")) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +88,7 @@ def test_a_killed_client_frees_its_place(served: Served) -> None:
     before = len(server_log(served))
     program = (
         "import sys; from pathlib import Path; from privit.serve.parties.client import connect\n"
-        f"client = connect(Path({str(served.client_folder)!r}), {served.server.address!r})\n"
+        f"client = connect(Path({str(served.client_folder)!r}), {served.server.address!r}, **{served.way})\n"
         "print(client._engine.socket_of(0).parent, flush=True)\n"
         "import numpy as np\n"
         "while True: client.predict(np.zeros((8, 8), np.uint8))"
@@ -99,7 +112,7 @@ def test_a_killed_client_frees_its_place(served: Served) -> None:
 
 def test_a_killed_worker_is_told_to_its_client(served: Served) -> None:
     before = len(server_log(served))
-    with connect(served.client_folder, served.server.address) as client:
+    with served.connect() as client:
         wait_for_log(served, "worker", before)
         worker = int(re.findall(r"worker (\d+)", server_log(served)[before:])[-1])
         assert worker in children(served.server.process.pid)
@@ -112,7 +125,7 @@ def test_a_killed_worker_is_told_to_its_client(served: Served) -> None:
 
 def test_a_crash_of_the_clients_own_engine_is_a_clear_error_there(served: Served) -> None:
     before = len(server_log(served))
-    with connect(served.client_folder, served.server.address) as client:
+    with served.connect() as client:
         assert client._engine is not None
         engine = client._engine.pid
         with pytest.raises(EngineDied, match=r"on this side stopped \(SIGABRT\)") as error:
@@ -166,7 +179,7 @@ def test_garbage_closes_that_connection_only(served: Served, garbage: bytes) -> 
 def test_a_program_of_another_engine_version_is_refused_by_name(served: Served) -> None:
     before = len(server_log(served))
     hello = {"version": WIRE_VERSION, "purpose": "query", "description": {}, "token": "", "rank": 1}
-    described = {"format": str(FORMAT_VERSION), "protocol": "cheetah", "plan": "0" * 64}
+    described = {"format": str(FORMAT_VERSION), "protocol": served.protocol, "plan": "0" * 64}
     with open_raw(served) as sock:
         sock.sendall(pack(Kind.CONTROL, 0, encode_message("hello", **(hello | {"description": described}))))
         answer = read_all(sock)
@@ -196,7 +209,7 @@ def test_text_that_a_client_sends_is_not_logged(served: Served) -> None:
 
 def test_a_hundred_silent_connections_leave_room_for_a_good_one(served: Served) -> None:
     silent = [open_raw(served) for _ in range(100)]
-    assert health(served.server.address)["protocol"] == "cheetah"
+    assert health(served.server.address)["protocol"] == served.protocol
     for sock in silent:
         sock.close()
 

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, check_answers, children, digit_like
+from serving import Served, check_answers, children, digit_like, serving
 
-from privit.artifact import load_artifact
 from privit.cli import main
 from privit.errors import ConnectionFailed, RequestError
 from privit.serve.engine.process import EngineProcess
-from privit.serve.parties.client import connect, health
+from privit.serve.parties.client import health
 from privit.serve.parties.limits import Limits
-from privit.serve.parties.processes import LocalParty, local_server
+from privit.serve.parties.processes import LocalParty
 from privit.serve.parties.server import serve
 from privit.serve.wire.certs import make_certs
 from privit.serve.wire.dial import dial
@@ -46,8 +45,8 @@ def secured(
     """A server with mutual TLS, and short patience for a client that does not begin."""
     limits = Limits(sessions=2, queue=1, open_seconds=OPEN_SECONDS, grace_seconds=1.0)
     state = tmp_path_factory.mktemp("secured")
-    with local_server(tiny_folder, state, limits=limits, certs=certs["server"]) as server:
-        yield Served(tiny_folder, load_artifact(tiny_folder / "server"), server)
+    with serving(tiny_folder, state, limits=limits, certs=certs) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,7 @@ def test_a_certificate_holds_two_places_and_leaves_the_others_to_others(
             alice.hello()
         refused = alice.end_of(2)
         assert (refused.code, "already has 2 of the server's places" in refused.message) == ("busy", True)
-        with connect(secured.client_folder, secured.server.address, certs=certs["bob"]) as bob:
+        with secured.connect(certs=certs["bob"]) as bob:
             check_answers(secured, bob, 1)
         assert alice.end_of(0).code == "timeout"
 
@@ -128,8 +127,8 @@ def test_twenty_one_clients_that_never_begin_cost_a_good_one_seconds(
     tiny_folder: Path, description: dict[str, str], tmp_path: Path
 ) -> None:
     limits = Limits(sessions=2, queue=18, open_seconds=1.0, grace_seconds=1.0)
-    with local_server(tiny_folder, tmp_path, limits=limits) as server:
-        served = Served(tiny_folder, load_artifact(tiny_folder / "server"), server)
+    with serving(tiny_folder, tmp_path, limits=limits) as served:
+        server = served.server
         (worker,) = children(server.process.pid)
         with Silent(server, description) as silent:
             for _ in range(21):
@@ -138,7 +137,7 @@ def test_twenty_one_clients_that_never_begin_cost_a_good_one_seconds(
             assert sorted(silent.end_of(n).code for n in range(21)) == ["busy"] * 6 + ["timeout"] * 15
         assert worker in children(server.process.pid), "a compiled worker was lost"
         assert len(children(server.process.pid)) <= limits.sessions + 1
-        with connect(served.client_folder, server.address) as client:
+        with served.connect() as client:
             check_answers(served, client, 2)
 
 
@@ -237,12 +236,12 @@ def test_a_server_does_not_start_on_a_full_disk(tiny_folder: Path, small_disk: P
     assert "make room" in done.stderr
 
 
-def test_a_disk_that_fills_up_costs_answers_and_not_the_server(served: Served, small_disk: Path) -> None:
+def test_a_disk_that_fills_up_costs_answers_and_not_the_server(tiny_folder: Path, small_disk: Path) -> None:
     state = small_disk / "server"
-    with local_server(served.folder, state, limits=Limits(grace_seconds=1.0)) as server:
-        with connect(served.client_folder, server.address) as client:
+    with serving(tiny_folder, state, "aby3", Limits(grace_seconds=1.0)) as served:
+        with served.connect() as client:
             fill(small_disk)
             with pytest.raises(ConnectionFailed, match="the server could not run this session"):
                 client.predict(digit_like(0))
-        assert health(server.address)["protocol"] == "cheetah"
+        assert health(served.server.address)["protocol"] == "aby3"
         assert "Traceback" not in (state / "output.log").read_text()

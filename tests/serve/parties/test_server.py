@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import TOLERANCE, Served, digit_like, expected_logits
+from serving import TOLERANCE, Served, digit_like, expected_logits, serving
 
 from privit.errors import ConnectionFailed, PrivitError, RequestError
 from privit.serve.compile.compile import client_values, compile_program, server_values
@@ -62,14 +63,14 @@ def test_a_later_query_pays_no_setup_and_costs_what_the_simulator_says(
         ), (answer.sent_bytes, answer.rounds, [(c.sent_bytes, c.rounds) for c in online])
 
 
-def test_more_clients_at_once_than_places_all_get_their_own_answer(served: Served, tmp_path: Path) -> None:
+def test_more_clients_at_once_than_places_all_get_their_own_answer(tiny_folder: Path, tmp_path: Path) -> None:
     def ask(seed: int) -> np.ndarray:
-        with connect(served.client_folder, server.address) as opened:
+        with served.connect() as opened:
             return np.asarray(opened.predict(digit_like(seed)).logits)
 
     limits = Limits(sessions=CLIENTS - 1)
     with (
-        local_server(served.folder, tmp_path / "server", limits=limits) as server,
+        serving(tiny_folder, tmp_path / "server", "aby3", limits) as served,
         ThreadPoolExecutor(CLIENTS) as pool,
     ):
         answers = list(pool.map(ask, range(CLIENTS)))
@@ -132,31 +133,35 @@ def test_a_folder_without_weights_cannot_be_served(tiny_folder: Path, tmp_path: 
         pass
 
 
-def test_over_tls_queries_are_limited_by_certificate_across_restarts(served: Served, tmp_path: Path) -> None:
-    make_certs(tmp_path / "certs", ["127.0.0.1"], ["alice", "bob"])
+def test_over_tls_queries_are_limited_by_certificate_across_restarts(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    names = ["127.0.0.1"]
+    make_certs(tmp_path / "certs", names, ["alice", "bob"], names)
     (tmp_path / "certs" / "server" / "clients.json").write_text("{}")
-    certs = make_certs(tmp_path / "certs", ["127.0.0.1"], ["alice"])
+    certs = make_certs(tmp_path / "certs", names, ["alice"], names)
     limits = Limits(sessions=1, queries=2, grace_seconds=1.0)
 
-    def server() -> object:
-        return local_server(served.folder, tmp_path / "state", limits=limits, certs=certs["server"])
+    def parties() -> AbstractContextManager[Served]:
+        return serving(tiny_folder, tmp_path / "state", "aby3", limits, certs)
 
-    with server() as party:  # type: ignore[attr-defined]
+    with parties() as served:
         with pytest.raises(ConnectionFailed, match="does not know this client's certificate"):
-            connect(served.client_folder, party.address, certs=tmp_path / "certs" / "bob")
+            served.connect(certs=tmp_path / "certs" / "bob")
         with pytest.raises(ConnectionFailed):
-            health(party.address)
-        with connect(served.client_folder, party.address, certs=certs["alice"]) as alice:
+            health(served.server.address)
+        with served.connect(certs=certs["alice"]) as alice:
             alice.predict(digit_like(0))
             alice.predict(digit_like(1))
             with pytest.raises(ConnectionFailed, match="asked all its 2 queries"):
                 alice.predict(digit_like(2))
             with pytest.raises(ConnectionFailed, match="session is closed"):
                 alice.predict(digit_like(2))
-    with server() as party:  # type: ignore[attr-defined]
+    with parties() as served:
+        party = served.server
         assert health(party.address, certs["alice"])["sessions"] == 0
         with pytest.raises(ConnectionFailed, match="asked all its 2 queries"):
-            connect(served.client_folder, party.address, certs=certs["alice"])
+            served.connect(certs=certs["alice"])
         party.process.send_signal(signal.SIGTERM)
         assert party.process.wait(120) == 0
     log = (tmp_path / "state" / "server.log").read_text()
