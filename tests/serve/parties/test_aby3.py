@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import TOLERANCE, Served, digit_like, expected_logits
+from serving import TOLERANCE, digit_like, expected_logits, serving
 
 from privit.artifact import FORMAT_VERSION
 from privit.errors import ConnectionFailed
 from privit.serve.engine.engine import Engine
-from privit.serve.parties.client import connect
 from privit.serve.parties.limits import Limits
-from privit.serve.parties.processes import LocalParty, local_helper, local_server
+from privit.serve.parties.processes import LocalParty, local_helper
 from privit.serve.wire.certs import make_certs
 from privit.serve.wire.frames import HEADER, Kind, check_header, decode_message, encode_message, pack
 from privit.serve.wire.handshake import WIRE_VERSION
@@ -24,37 +23,25 @@ from privit.serve.wire.handshake import WIRE_VERSION
 HELLO = {"version": WIRE_VERSION, "purpose": "help", "description": {}, "token": "a" * 32, "rank": 1}
 
 
-def test_three_parties_agree_with_the_clear_over_tls(
-    tiny_folder: Path, served: Served, tmp_path: Path
-) -> None:
+def test_three_parties_agree_with_the_clear_over_tls(tiny_folder: Path, tmp_path: Path) -> None:
     certs = make_certs(tmp_path / "certs", ["127.0.0.1"], ["alice"], ["127.0.0.1"])
     with (
-        # The helper gets the client's folder: it holds no weights.
-        local_helper(served.client_folder, tmp_path / "helper", certs=certs["helper"]) as helper,
-        local_server(
-            tiny_folder,
-            tmp_path / "server",
-            "aby3",
-            helper=helper.address,
-            certs=certs["server"],
-        ) as server,
-        connect(
-            served.client_folder, server.address, "aby3", certs=certs["alice"], helper=helper.address
-        ) as client,
+        serving(tiny_folder, tmp_path / "state", "aby3", certs=certs) as three,
+        three.connect(certs=certs["alice"]) as client,
     ):
         first, before = client.predict(digit_like(0)), client.setup
         # A batch is another session: server, client and helper compile for it.
         for seed, answer in zip((0, 1), [first, *client.predict_many([digit_like(1)], batch=2)], strict=True):
-            np.testing.assert_allclose(
-                answer.logits, expected_logits(served, digit_like(seed)), atol=TOLERANCE
-            )
+            expected = expected_logits(three, digit_like(seed))
+            np.testing.assert_allclose(answer.logits, expected, atol=TOLERANCE)
         assert client.batch == 2
         assert client.setup is not before, "another batch is another session"
         assert client.private
         assert answer.rounds > 10
         for tunnel in client._tunnels:
             assert tunnel._left_bytes > tunnel._allowed_bytes / 2
-        helper.process.kill()
+        assert three.helper is not None
+        three.helper.process.kill()
         with pytest.raises(ConnectionFailed):
             client.predict(digit_like(2))
 
