@@ -328,8 +328,9 @@ def _footprint(server: LocalParty) -> dict[str, float]:
     process = Path(f"/proc/{server.process.pid}")
     if not process.is_dir():
         return {"descriptors": -1, "memory_mb": -1}
+    # Its own memory alone: pages of files come and go with what else the machine needs.
     resident = next(
-        line for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS")
+        line for line in (process / "status").read_text().splitlines() if line.startswith("RssAnon")
     )
     return {
         "descriptors": len(list((process / "fd").iterdir())),
