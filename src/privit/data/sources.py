@@ -114,7 +114,8 @@ def beside_data(name: str) -> Path | None:
 def data_file(name: str) -> Path:
     """A file by its path or, where there is none, by its path below $PRIVIT_DATA."""
     path = Path(name).expanduser()
-    return path if path.is_file() else beside_data(str(path)) or path
+    beside = None if path.is_file() else beside_data(str(path))
+    return beside if beside and beside.is_file() else path
 
 
 def find_sources(name: str) -> Sources:
@@ -123,7 +124,7 @@ def find_sources(name: str) -> Sources:
         return _digits()
     if name in HUB_NAMES:
         local = beside_data(name)
-        return _folder(local) if local else _hub(HUB_NAMES[name], name)
+        return _folder(local) if local and local.is_dir() else _hub(HUB_NAMES[name], name)
     if name.startswith("hf:"):
         return _hub(name[3:], name)
     path = Path(name).expanduser()

@@ -321,6 +321,9 @@ def test_weights_beside_the_data_stand_for_those_that_timm_downloads(
     monkeypatch.setenv("PRIVIT_DATA", str(checkpoint))
     found = load_host("timm:test_vit", 10, None)
     assert same(found.weights, load_host("timm:test_vit@test_vit.safetensors", 10, None).weights)
+    (checkpoint / "a_folder").mkdir(exist_ok=True)
+    with pytest.raises(RequestError, match="does not exist"):
+        load_host("timm:test_vit@a_folder", 10, None)
     fresh = load_host("timm:test_vit", 10, None, pretrained=False)
     assert not same(found.weights, fresh.weights), "weights that nobody asked for were read"
 
