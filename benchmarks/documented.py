@@ -36,7 +36,7 @@ REPLACED = {
     "pip install 'privit[page]'": ("pip install '.[page]'", "nothing is published yet"),
 }
 SMALL = re.compile(r"timm:\S+ --data cifar10(?: --image-size 112)?(?: --train-limit 8000)?")
-SMALLER = "vit:image_size=8,patch=2,width=32,depth=2,heads=2 --data digits --scratch"
+SMALLER = "vit:image_size=8,patch=2,width=32,depth=2,heads=2 --data digits"
 
 
 def commands(text: str) -> Iterator[str]:
