@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from privit.train.search import search
     from privit.train.teacher import train_teacher
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Artifact",
     "Plan",
