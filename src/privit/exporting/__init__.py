@@ -11,6 +11,9 @@ from privit.artifact import Artifact
 if TYPE_CHECKING:
     from privit.serve.measure.exported import Tried
 
+SHOWN = 3
+"""So many unproven places are told to a person; `privit export --json` has all."""
+
 
 def export(
     run: Path,
@@ -63,7 +66,9 @@ def in_words(tried: Tried) -> dict[str, Any]:
     if tried.outside:
         said["good images outside"] = f"{tried.outside}: export with more images"
     if tried.unproven:
-        said["not proven"] = "; ".join(tried.unproven)
+        first, more = "; ".join(tried.unproven[:SHOWN]), len(tried.unproven) - SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        said["not proven"] = f"{first}{rest}. There the guard is a check, not a proof (docs/security.md)"
     if tried.unseen:
         said["odd images that were wrong without a sign"] = tried.unseen
     return said
