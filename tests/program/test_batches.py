@@ -10,7 +10,7 @@ from programs import SPEC, drawn_case, public_of, ranges_for
 
 from privit.errors import RequestError
 from privit.plan import plan_from_counts
-from privit.program.choices import MOST_IMAGES, ONE, TOGETHER, Batch, batch_for
+from privit.program.choices import MOST_IMAGES, TOGETHER, Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operations import operations
 from privit.serve.compile.compile import compile_program
@@ -47,7 +47,6 @@ def test_only_an_images_own_products_add_operations(protocol: str) -> None:
 def test_images_share_products_of_their_own_in_groups() -> None:
     assert Batch(8, 3).groups == (3, 3, 2)
     assert Batch(4, 1).groups == (1, 1, 1, 1)
-    assert all(batch_for(protocol, 1) == ONE for protocol in TOGETHER)
     assert batch_for("aby3", 3) == Batch(3, 3)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from privit.errors import RequestError
+from privit.program.tiles import row_pieces
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,20 @@ On aby3 a product costs what its result costs: blocks are free in bytes and save
 they open zeros, which a round on a WAN outweighs. On cheetah the zeros are encrypted and multiplied as
 well, and seconds are mostly computing, so each image has products of its own.
 """
+CUT = frozenset({"cheetah"})
+"""The protocols whose products are of ciphertexts, which `tiles.py` cuts."""
 MOST_IMAGES = 64
 """The largest batch that is compiled at all; memory grows with it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """How many images one run of a program answers, and how many share a product of their own."""
+    """How many images one run of a program answers, how many share a product of their own, and whether
+    products with weights are cut between rows where that is cheaper."""
 
     images: int = 1
     together: int = 1
+    cut: bool = False
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -63,17 +68,21 @@ class Batch:
         whole, rest = divmod(self.images, self.together)
         return (self.together,) * whole + ((rest,) if rest else ())
 
+    def pieces(self, rows: int, inner: int, columns: int) -> tuple[int, ...]:
+        """Into which rows a product with the server's weights is cut."""
+        return row_pieces(rows, inner, columns) if self.cut and rows * inner * columns else (rows,)
+
 
 ONE = Batch()
 
 
 def batch_for(protocol: str, images: int) -> Batch:
-    """The batch of so many images on a protocol; that of one image is the same on all."""
+    """The batch of so many images on a protocol."""
     if not 1 <= images <= MOST_IMAGES:
         raise RequestError(
             f"a batch of {images} images was asked for", f"give a number from 1 to {MOST_IMAGES}"
         )
-    return Batch(images, min(images, TOGETHER.get(protocol, 1)))
+    return Batch(images, min(images, TOGETHER.get(protocol, 1)), protocol in CUT)
 
 
 def product_bytes(rows: int, inner: int, columns: int) -> int:

@@ -41,7 +41,15 @@ class Recorder:
     def __call__(self, name: str, *sizes: int) -> None:
         """Notes one operation with its sizes for one image; its rows or values are those of all images."""
         rows, *others = sizes
-        self.once(name, rows * self.batch.images, *others)
+        if name.startswith("matmul"):
+            self.product(name, rows * self.batch.images, *others)
+        else:
+            self.once(name, rows * self.batch.images, *others)
+
+    def product(self, name: str, rows: int, inner: int, columns: int) -> None:
+        """Notes a product with the server's weights, all images' rows of it, in its pieces."""
+        for piece in self.batch.pieces(rows, inner, columns):
+            self.once(name, piece, inner, columns)
 
     def own(self, name: str, rows: int, inner: int, columns: int) -> None:
         """Notes the products of each image's own two matrices, with the sizes of one image's."""

@@ -60,7 +60,7 @@ def _before_attention(graph: Graph, layer: int, note: Recorder) -> None:
     if spec.blocks[layer].pool:
         # The secret matrix stands on the left: images are more columns of what it mixes.
         columns = graph.batch.images * (spec.width + graph.carries(layer, only_patches=True))
-        note.once("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), columns)
+        note.product("matmul_weight", spec.blocks[layer].pool, spec.patches_before(layer), columns)
     normalise = _factor if graph.reads_one_row(layer) else _norm
     normalise(graph, f"blocks.{layer}.norm1", spec.tokens_in(layer), note)
 

@@ -15,13 +15,14 @@ from privit.cost.estimate import estimate
 from privit.cost.network import Network
 from privit.cost.spu.cheetah import Cheetah, Store
 from privit.cost.spu.predict import estimate_spu
-from privit.cost.spu.shapes import matmul_tiles, tree_levels
+from privit.cost.spu.shapes import tree_levels
 from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
 from privit.plan import plan_from_counts, plan_from_kept, uniform_plan
 from privit.program.choices import batch_for
 from privit.program.operation import Operation
+from privit.program.tiles import matmul_tiles
 from privit.serve.compile.compile import client_values, compile_program, server_values
 from privit.serve.engine.protocols import protocol
 from privit.serve.measure.bench import random_images, random_weights

@@ -20,6 +20,7 @@ from privit.cost.spu.predict import SESSION_QUERIES, query_seconds
 from privit.cost.spu.table import Cost, Table, shipped_table
 from privit.plan import Plan, uniform_plan
 from privit.program.attention import attention
+from privit.program.choices import batch_for
 from privit.program.graph import Graph
 from privit.program.mlp import mlp
 from privit.program.operation import Operation, Recorder
@@ -97,8 +98,9 @@ class Pricer:
         changed = Plan(granularity, layers)
         if not self.on_engine:
             return np.array([estimate(self.spec, changed, PROFILES[self.price.unit]).total], dtype=float)
-        note = Recorder()
-        CELLS[kind](self._graph(changed), layer, note)
+        graph = self._graph(changed)
+        note = Recorder(graph.batch)
+        CELLS[kind](graph, layer, note)
         return self._session(note.operations)
 
     def _like(self, kind: str, layer: int) -> tuple[object, ...]:
@@ -117,7 +119,7 @@ class Pricer:
         return self._graph(uniform_plan(self.spec))
 
     def _graph(self, plan: Plan) -> Graph:
-        return Graph(self.spec, plan, ranges=self.ranges)
+        return Graph(self.spec, plan, ranges=self.ranges, batch=batch_for(self.price.protocol, 1))
 
     def _listed(self, plan: Plan) -> list[Operation]:
         return [operation for _, part in operations(self._graph(plan)) for operation in part]

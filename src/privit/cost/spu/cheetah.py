@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privit.cost.spu.shapes import POLYNOMIAL, matmul_tiles
 from privit.cost.spu.table import Cost, Table
 from privit.program.operation import PARALLEL_ABOVE, Operation
+from privit.program.tiles import POLYNOMIAL, matmul_tiles
 
 SERVER, CLIENT = 0, 1
 DIRECT_FROM = 2 * POLYNOMIAL

@@ -14,7 +14,7 @@ from privit.cost.spu.table import Cost, Table, read_table, shipped_table
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
 from privit.program.as_written import written_operations
-from privit.program.choices import ONE, Batch, batch_for
+from privit.program.choices import Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
@@ -108,7 +108,7 @@ def _segments(
     batch: Batch,
 ) -> Iterator[tuple[str, list[Operation]]]:
     if rewrites == "dense":
-        if batch != ONE:
+        if batch.images > 1:
             raise RequestError("the graph as commonly written takes one image", "leave --batch away")
         return written_operations(without_pools(spec))
     if rewrites == "dense-rewritten":

@@ -17,7 +17,7 @@ from privit.artifact import Artifact, Public, load_artifact, save_artifact
 from privit.cost.estimate import estimate
 from privit.errors import RequestError
 from privit.plan import Plan, all_weight_shapes, uniform_plan
-from privit.program.choices import ONE, Rewrites, batch_for
+from privit.program.choices import Rewrites, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.ranges import RangeRecorder
@@ -130,7 +130,7 @@ def measure(
     rewrites: Rewrites | None = None,
 ) -> Measured:
     """The cost of a plan's program, segment by segment, on one runtime; pixels of several are a batch."""
-    batch = batch_for(protocol.name, len(pixels)) if pixels.ndim == 4 else ONE
+    batch = batch_for(protocol.name, len(pixels) if pixels.ndim == 4 else 1)
     graph = Graph.of(public, plan, rewrites, batch)
     values = server_values(public, plan, weights, rewrites) | client_values(public, pixels)
     clear = jax.jit(lambda given: answer(graph, given))(values)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from privit.cost.spu.cheetah import CLIENT, SERVER
-from privit.cost.spu.shapes import matmul_tiles
 from privit.cost.spu.table import Entry, fit, fit_error
 from privit.program.operation import PARALLEL_ABOVE
+from privit.program.tiles import matmul_tiles
 from privit.serve.engine.simulator import Simulator
 from privit.serve.measure.probes import PROBES, WITH_COMPARISON, Sample, cheapest, probe
 from privit.serve.measure.seconds import fit_seconds

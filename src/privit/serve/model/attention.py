@@ -16,7 +16,7 @@ from privit.program.guard import divides
 from privit.program.heads import Head, Key, public_factors, secret_factors
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import NUMERATORS
-from privit.serve.model.images import own_product, repeated, rows_of_all, sum_of_rows, transposed
+from privit.serve.model.images import own_product, product, repeated, rows_of_all, sum_of_rows, transposed
 from privit.serve.model.rows import merge_rows, take_rows
 
 Values = Mapping[str, Array]
@@ -44,7 +44,8 @@ def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Obser
         places = [rows_of_all(rows, graph.batch.images) for _, rows in head.groups]
         outputs.append(merge_rows(parts, places))
     joined = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
-    return joined @ values[f"blocks.{layer}.out.weight"] + values[f"blocks.{layer}.out.bias"]
+    at = f"blocks.{layer}.out."
+    return product(graph.batch, joined, values[at + "weight"]) + values[at + "bias"]
 
 
 def project(
@@ -57,21 +58,19 @@ def project(
     weight, bias = values[at + "qkv.weight"], values[at + "qkv.bias"]
     if not reading:
         # Every head reads only the sum of its values: one row stands for all.
-        rows = x.shape[0] // graph.batch.images
-        both = sum_of_rows(x, graph.batch.images) @ weight + bias * rows
+        times = x.shape[0] // graph.batch.images
+        both = product(graph.batch, sum_of_rows(x, graph.batch.images), weight) + bias * times
         return {}, {}, jnp.split(both, len(heads), axis=1)
     if graph.rewrites.fused_qkv:
-        both = x @ weight + bias
+        both = product(graph.batch, x, weight) + bias
     else:
         size = len(reading) * width
         cuts = [c for c in (size, 2 * size) if c < weight.shape[1] - graph.spec.width + 1]
         parts = zip(jnp.split(weight, cuts, axis=1), jnp.split(bias, cuts), strict=True)
-        both = jnp.concatenate([x @ w + b for w, b in parts], axis=1)
+        both = jnp.concatenate([product(graph.batch, x, w) + b for w, b in parts], axis=1)
     if at + "q.weight" in values:
-        q_all = (
-            x[: graph.query_rows(layer) * graph.batch.images] @ values[at + "q.weight"]
-            + values[at + "q.bias"]
-        )
+        rows = x[: graph.query_rows(layer) * graph.batch.images]
+        q_all = product(graph.batch, rows, values[at + "q.weight"]) + values[at + "q.bias"]
         k_all, v_all = both[:, : len(reading) * width], both[:, len(reading) * width :]
     else:
         size = len(reading) * width

@@ -17,7 +17,7 @@ from privit.operators import BY_NAME
 from privit.program.choices import Batch
 from privit.program.graph import Graph
 from privit.serve.model.attention import Observe, Rows, attention_weights, constant_weight, normalised
-from privit.serve.model.images import own_product, repeated, sum_of_rows, transposed
+from privit.serve.model.images import own_product, product, repeated, sum_of_rows, transposed
 
 Values = Mapping[str, Array]
 
@@ -33,7 +33,7 @@ def class_token_attention(
     rows: Rows = {}
     if reading:
         first = x[:images] if inverse is None else x[:images] * inverse[:images]
-        q = first @ values[at + "q.weight"] + values[at + "q.bias"]
+        q = product(batch, first, values[at + "q.weight"]) + values[at + "q.bias"]
         scores = _scores(batch, values[at + "k.weight"], q, x, inverse, len(reading), width)
         scored = {(h, heads[h].names[0]): scores[_rows(i, images)] for i, h in enumerate(reading)}
         exact = [value for (_, name), value in scored.items() if name == "softmax"]
@@ -56,11 +56,11 @@ def class_token_attention(
         scaled = weights if inverse is None else weights * _to_heads(inverse, len(heads), images, turn=True)
         mixed = own_product(batch, scaled, x)
     mixed = jnp.concatenate([mixed, jnp.sum(weights, axis=1, keepdims=True)], axis=1)
-    spread = mixed @ values[at + "v.weight"]  # (heads, width): each head needs its own columns
+    spread = product(batch, mixed, values[at + "v.weight"])  # (heads, width): each head needs its own columns
     parts = {key: spread[_rows(i, images), i * width : (i + 1) * width] for i, key in enumerate(keys)}
     parts |= normalised(graph, layer, values, heads, parts, totals)
     joined = jnp.concatenate([parts[key] for key in keys], axis=1)
-    return joined @ values[at + "out.weight"] + values[at + "out.bias"]
+    return product(batch, joined, values[at + "out.weight"]) + values[at + "out.bias"]
 
 
 def _rows(head: int, images: int) -> slice:
@@ -81,7 +81,7 @@ def _scores(
     blocks = [q[:, i * width : (i + 1) * width] for i in range(heads)]
     places = [((0, 0), (i * width, (heads - 1 - i) * width)) for i in range(heads)]
     spread = jnp.concatenate([jnp.pad(b, p) for b, p in zip(blocks, places, strict=True)])  # block by block
-    turned = spread @ weight  # (heads, width of a token + 1)
+    turned = product(batch, spread, weight)  # (heads, width of a token + 1)
     scores = own_product(batch, turned[:, :-1], transposed(x, batch.images))
     if inverse is not None:
         scores = scores * _to_heads(inverse, heads, batch.images, turn=True)

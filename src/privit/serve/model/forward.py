@@ -15,7 +15,7 @@ from jax import Array
 from privit.program.graph import Graph
 from privit.serve.model.attention import attention
 from privit.serve.model.class_token import class_token_attention
-from privit.serve.model.images import for_all, sum_of_rows
+from privit.serve.model.images import for_all, product, sum_of_rows
 from privit.serve.model.mlp import mlp
 from privit.serve.model.norms import Observe, Stream, norm_factor, normalise, pool
 from privit.spec import Spec
@@ -41,7 +41,8 @@ def cut_patches(spec: Spec, pixels: np.ndarray) -> np.ndarray:
 def embed(graph: Graph, values: Values) -> Array:
     """Patches (P, values) to tokens (N, width), the class token first; each of all images (`images.py`)."""
     images = graph.batch.images
-    x, offset = values["patches"] @ values["embed.weight"], for_all(values["embed.offset"], images)
+    x = product(graph.batch, values["patches"], values["embed.weight"])
+    offset = for_all(values["embed.offset"], images)
     if not graph.spec.class_token:
         return x + offset
     return jnp.concatenate([offset[:images], x + offset[images:]], axis=0)
@@ -92,5 +93,5 @@ def head(graph: Graph, values: Values, stream: Stream, observe: Observe | None =
         pooled = sum_of_rows(pooled, images)
         if not graph.rewrites.fold:
             pooled = pooled * (1 / graph.pooled_tokens)
-    logits = pooled @ values["head.weight"] + values["head.bias"]
+    logits = product(graph.batch, pooled, values["head.weight"]) + values["head.bias"]
     return logits[0] if images == 1 else logits

@@ -1,7 +1,7 @@
 """The images of a batch: row r of image b stands at row r * images + b, whatever a row is.
 
-`program/choices.py` says why. Everything here is local to each party but `own_product`, and with one image
-all of it is what one would write without images.
+`program/choices.py` says why. Everything here is local to each party but the products, and with one image
+all of it is what one would write without images, but for products that are cut.
 """
 
 from __future__ import annotations
@@ -48,6 +48,15 @@ def transposed(x: Array, images: int) -> Array:
     if images == 1:
         return x.T
     return x.reshape(-1, images, x.shape[1]).transpose(2, 1, 0).reshape(x.shape[1] * images, -1)
+
+
+def product(batch: Batch, left: Array, right: Array) -> Array:
+    """All images' rows times the server's weights, or weights times rows, in the pieces that are cheapest."""
+    pieces = batch.pieces(left.shape[0], *right.shape)
+    if len(pieces) == 1:
+        return left @ right
+    parts = jnp.split(left, np.cumsum(pieces)[:-1])
+    return jnp.concatenate([part @ right for part in parts])
 
 
 def own_product(batch: Batch, left: Array, right: Array) -> Array:

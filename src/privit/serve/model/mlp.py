@@ -14,7 +14,7 @@ from privit.program.graph import Graph, MlpGroup
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
 from privit.serve.model.attention import Observe
-from privit.serve.model.images import rows_of_all
+from privit.serve.model.images import product, rows_of_all
 from privit.serve.model.rows import by_groups, gather_rows, merge_rows, take_rows
 
 Values = Mapping[str, Array]
@@ -36,8 +36,8 @@ def _group(
 ) -> Array:
     at = f"blocks.{layer}.mlp.{group.key}."
     if group.path == "merged":
-        return x @ values[at + "weight"] + values[at + "bias"]
-    hidden = x @ values[at + "up.weight"] + values[at + "up.bias"]
+        return product(graph.batch, x, values[at + "weight"]) + values[at + "bias"]
+    hidden = product(graph.batch, x, values[at + "up.weight"]) + values[at + "up.bias"]
     if group.path == "square":
         hidden = jnp.square(hidden)
         if observe is not None:
@@ -46,7 +46,7 @@ def _group(
         hidden = _by_element(graph, layer, values, hidden)
     else:
         hidden = _by_token(graph, group, hidden)
-    return hidden @ values[at + "down.weight"] + values[at + "down.bias"]
+    return product(graph.batch, hidden, values[at + "down.weight"]) + values[at + "down.bias"]
 
 
 def _by_token(graph: Graph, group: MlpGroup, hidden: Array) -> Array:

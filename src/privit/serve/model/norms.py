@@ -15,10 +15,12 @@ from jax import Array, lax
 
 from privit.operators import Operator
 from privit.plan import OWN_FACTOR
+from privit.program.choices import Batch
 from privit.program.graph import Graph
 from privit.program.norms import Norm
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
+from privit.serve.model.images import product
 
 Values = Mapping[str, Array]
 Observe = Callable[[str, Array], None]
@@ -148,10 +150,10 @@ def pool(graph: Graph, layer: int, values: Values, stream: Stream) -> Stream:
     patches, factor = stream.tokens[first:], stream.factor
     matrix = values[f"blocks.{layer}.pool.weight"]
     if factor is None or not graph.carries(layer, only_patches=True):
-        mixed = _mix(matrix, patches, images)
+        mixed = _mix(graph.batch, matrix, patches)
         mixed_factor = jnp.zeros((mixed.shape[0], 1), patches.dtype)
     else:
-        both = _mix(matrix, jnp.concatenate([patches, factor[first:]], axis=1), images)
+        both = _mix(graph.batch, matrix, jnp.concatenate([patches, factor[first:]], axis=1))
         mixed, mixed_factor = both[:, :-1], both[:, -1:]
     if first:
         mixed = jnp.concatenate([stream.tokens[:first], mixed])
@@ -159,11 +161,11 @@ def pool(graph: Graph, layer: int, values: Values, stream: Stream) -> Stream:
     return Stream(mixed, None if factor is None else mixed_factor)
 
 
-def _mix(matrix: Array, rows: Array, images: int) -> Array:
+def _mix(batch: Batch, matrix: Array, rows: Array) -> Array:
     """Each image's rows mixed by one matrix: images are more columns of one product."""
-    if images == 1:
-        return matrix @ rows
-    return (matrix @ rows.reshape(matrix.shape[1], -1)).reshape(-1, rows.shape[1])
+    if batch.images == 1:
+        return product(batch, matrix, rows)
+    return product(batch, matrix, rows.reshape(matrix.shape[1], -1)).reshape(-1, rows.shape[1])
 
 
 def pack(graph: Graph, layer: int, stream: Stream) -> Array:
