@@ -20,6 +20,7 @@ from spu import libspu
 
 from benchmarks.predicted import KINDS, models, plan_of, ranges_of
 from privit.artifact import Preprocessing, Public
+from privit.program.choices import batch_for
 from privit.program.graph import Graph
 from privit.serve.compile.compile import OUTPUT, client_values, compile_program, server_values
 from privit.serve.engine.protocols import Protocol, protocol
@@ -61,7 +62,7 @@ def main() -> int:
     public = Public(spec, preprocessing, names, ranges_of(spec, wanted.plan))
     values = server_values(public, plan, random_weights(public, plan, 0))
     values |= client_values(public, random_image(public, 0))
-    program, graph = compile_program(public, plan), Graph.of(public, plan)
+    program, graph = compile_program(public, plan, batch=batch_for("cheetah", 1)), Graph.of(public, plan)
     clear = np.asarray(jax.jit(lambda given: forward(graph, given))(values))
     print(
         f"{'option':24}{'MB':>8}{'rounds':>8}{'processor s':>13}{'seconds':>9}{'set-up MB':>11}{'error':>9}"

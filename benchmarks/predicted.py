@@ -24,6 +24,7 @@ from privit.cost.spu.predict import estimate_spu
 from privit.cost.spu.table import PROTOCOLS, shipped_table
 from privit.operators import TABLE
 from privit.plan import Plan, plan_from_counts, plan_from_ids, uniform_plan
+from privit.program.choices import batch_for
 from privit.spec import PAPER_KINDS, Granularity, Spec, sites, vit_spec
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "predicted.json"
@@ -100,7 +101,7 @@ def measured(spec: Spec, kind: str, protocol_name: str) -> dict[str, float]:
         program = program_of(lambda given: _chained(parts, given), written_inputs(spec))
         values |= {entry.name: weights[entry.name] for entry in program.inputs if entry.owner == "server"}
     else:
-        program = compile_program(public, plan)
+        program = compile_program(public, plan, batch=batch_for(protocol_name, 1))
         values |= server_values(public, plan, weights)
     with Simulator(found) as simulator:
         simulator.give(program.inputs, values)

@@ -25,6 +25,7 @@ from typing import Any
 from benchmarks.predicted import plan_of, ranges_of
 from privit.artifact import Preprocessing, Public
 from privit.machine.threads import LIMIT, WAITING
+from privit.program.choices import batch_for
 from privit.spec import Spec, vit_spec
 
 ACTIVE = dict.fromkeys(WAITING, "active")
@@ -59,7 +60,7 @@ def queries(case: str, as_compiled: bool) -> Callable[[], None]:
     names = tuple(str(i) for i in range(spec.classes))
     preprocessing = Preprocessing(spec.image_size, spec.channels, (0.5,), (0.5,))
     public = Public(spec, preprocessing, names, ranges_of(spec, "searched"))
-    program = compile_program(public, plan)
+    program = compile_program(public, plan, batch=batch_for(CASES[case], 1))
     if as_compiled:
         program.executable.code = program.code.encode()
     values = server_values(public, plan, random_weights(public, plan, 0))

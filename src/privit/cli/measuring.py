@@ -111,6 +111,7 @@ def bench(
 def compile(
     artifact: Positional[Path | None] = None,
     synthetic: Synthetic = Synthetic(),  # noqa: B008 - tyro reads the default
+    protocol: str = "cheetah",
     json: bool = False,
 ) -> None:
     """The program that both parties run: its hash, and its costly operations per layer.
@@ -118,11 +119,12 @@ def compile(
     Args:
         artifact: The artifact's folder, or its client part; or give --model for a synthetic plan.
         synthetic: A plan without training.
+        protocol: cheetah, aby3 or semi2k-benchmark (not private); products are cut for cheetah alone.
         json: Print one JSON object.
     """
     from privit.serve.compile.costly import describe_program
 
-    result = describe_program(read_artifact(artifact, synthetic))
+    result = describe_program(read_artifact(artifact, synthetic), protocol)
     if json:
         show_json(result)
         return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from graphs import mixed_plan, public_of, small_spec, weights_of
 
 from privit.artifact import Artifact, save_artifact
+from privit.errors import RequestError
 from privit.plan import uniform_plan
 from privit.serve.compile.costly import describe_program
 from privit.serve.engine.engine import Engine
+from privit.spec import vit_spec
 
 
 def operations(plan: str) -> dict[str, set[str]]:
@@ -42,3 +45,17 @@ def test_the_hash_is_that_of_the_program_that_a_party_runs(tmp_path: Path) -> No
     other = describe_program(Artifact(public, uniform_plan(spec)))
     assert other["code_hash"] not in served.description().values()
     assert shown["client_values"] == spec.patches * spec.patch_values
+
+
+def test_products_are_listed_as_the_protocol_cuts_them() -> None:
+    spec = vit_spec(56, 8, 192, 2, 3, classes=3)
+    artifact = Artifact(public_of(spec), uniform_plan(spec))
+
+    def sizes(protocol: str) -> set[tuple[int, ...]]:
+        layers = describe_program(artifact, protocol)["layers"]
+        return {tuple(row["sizes"]) for layer in layers for row in layer["operations"]}
+
+    assert (50, 192, 768) in sizes("aby3") - sizes("cheetah")
+    assert {(8, 192, 768), (42, 192, 768)} <= sizes("cheetah") - sizes("aby3")
+    with pytest.raises(RequestError, match="semi3k"):
+        describe_program(artifact, "semi3k")

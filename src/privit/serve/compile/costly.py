@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from privit.artifact import Artifact, load_artifact
+from privit.program.choices import batch_for
 from privit.serve.compile.compile import CARRIED, Program, compile_program
 from privit.serve.compile.listing import program_operations
+from privit.serve.engine import protocols
 
 
-def describe_program(artifact: Artifact | Path) -> dict[str, Any]:
+def describe_program(artifact: Artifact | Path, protocol: str = protocols.DEFAULT) -> dict[str, Any]:
     """The hash of an artifact's program, its inputs and the costly operations of each layer.
 
-    The program is the same on every protocol.
+    Protocols differ only in how products are cut.
     An operation stands with its sizes and how often it occurs; sums, and what only the server knows, are
     local and not listed.
     """
     found = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
-    program = compile_program(found.public, found.plan, segments=True)
+    batch = batch_for(protocols.protocol(protocol).name, 1)
+    program = compile_program(found.public, found.plan, segments=True, batch=batch)
     return {
         "code_hash": program.code_hash,
         "lines": program.code.count("\n"),

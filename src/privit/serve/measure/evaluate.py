@@ -12,6 +12,7 @@ from privit.artifact import Artifact, load_artifact
 from privit.data.datasets import Split, load_data
 from privit.data.images import preprocess
 from privit.errors import RequestError
+from privit.program.choices import batch_for
 from privit.program.graph import Graph
 from privit.program.ranges import opened
 from privit.serve.compile.compile import PATCHES, Program, client_values, compile_program, server_values
@@ -73,7 +74,7 @@ def evaluate(
         figures: dict[str, Any] = {"images": count, "accuracy": accuracy, "clear_accuracy": accuracy}
         figures["flagged"] = flagged([opened(artifact.public, answer)[1] for answer in answers])
         return {"data": name} | figures | {"measured_on": "plain"}
-    program = compile_program(artifact.public, artifact.plan)
+    program = compile_program(artifact.public, artifact.plan, batch=batch_for(found.name, 1))
     record = record or record_path(artifact, "simulated", name, protocol, program.code_hash)
     rows = _simulate(artifact, program, found, test, logits, record, progress)
     facts = {"data": name, "protocol": found.name, "private": found.private, "measured_on": "simulated"}
