@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from privit.building.request import Request
@@ -29,22 +30,23 @@ TRIES = "1 to 4"
 
 @dataclass(frozen=True)
 class Foreseen:
-    """The stages' settings, the data, the model's shape, and seconds of one image in a training step."""
+    """The stages' settings, the data, the model's shape, and seconds of one image in a step of either."""
 
     data: Data
     spec: Spec
     teacher: TeacherConfig
     finetune: FinetuneConfig
-    image_seconds: float
+    teacher_seconds: float
+    student_seconds: float
     trains_teacher: bool
 
     def sentences(self, request: Request) -> list[str]:
         """What will be done, how long that takes here, and between what the budget lies."""
         images = len(self.data.train)
-        seen = images * self.image_seconds
+        seen = images * self.student_seconds
         first = (
             f"teacher: {self.teacher.epochs} epochs of {images} images, about "
-            f"{_time(self.teacher.epochs * seen)} here"
+            f"{_time(self.teacher.epochs * images * self.teacher_seconds)} here"
             if self.trains_teacher
             else f"teacher: {request.teacher} as it is"
         )
@@ -95,8 +97,9 @@ def foresee(request: Request) -> Foreseen:
     _refuse_one_class(data)
     refuse_impossible(request, subject.spec)
     finetune = _finetune(request, len(data.train), config.learning_rate)
-    taken = seconds_per_image(subject, weights, data.train, finetune)
-    return Foreseen(data, subject.spec, config, finetune, taken, request.teacher is None)
+    measured = partial(seconds_per_image, subject, weights, data.train, finetune)
+    first, then = measured(), measured(cheapest(subject.spec, request))
+    return Foreseen(data, subject.spec, config, finetune, first, then, request.teacher is None)
 
 
 def prices(request: Request) -> list[Price]:
