@@ -14,7 +14,7 @@ from privit.machine import threads
 
 def seen(program: str, **environment: str) -> dict[str, str]:
     """What a fresh process printed, started without any setting of OpenMP but the given ones."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     done = subprocess.run(
         [sys.executable, "-c", program], env=clean | environment, stdout=subprocess.PIPE, check=True
     )
@@ -24,13 +24,16 @@ def seen(program: str, **environment: str) -> dict[str, str]:
 SHOW = "import json, os, privit; print(json.dumps(dict(os.environ)))"
 
 
-def test_importing_privit_makes_threads_sleep_while_they_wait() -> None:
-    assert seen(SHOW)["OMP_WAIT_POLICY"] == "passive"
+def test_importing_privit_makes_threads_sleep_if_they_wait_for_long() -> None:
+    found = seen(SHOW)
+    assert (found["OMP_WAIT_POLICY"], found["GOMP_SPINCOUNT"]) == ("passive", "10000")
 
 
 def test_what_a_user_has_set_stays() -> None:
     found = seen(SHOW, OMP_WAIT_POLICY="active", OMP_THREAD_LIMIT="3")
     assert (found["OMP_WAIT_POLICY"], found["OMP_THREAD_LIMIT"]) == ("active", "3")
+    assert "GOMP_SPINCOUNT" not in found
+    assert seen(SHOW, GOMP_SPINCOUNT="5")["GOMP_SPINCOUNT"] == "5"
 
 
 def test_privit_limits_no_threads_of_the_process_that_imports_it() -> None:
@@ -53,7 +56,7 @@ def test_a_users_limit_is_the_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_that_train_side_by_side_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cores", lambda: 6)
     assert threads.training_environment(4)["OMP_NUM_THREADS"] == "1"
-    assert threads.training_environment(2) == {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "3"}
+    assert threads.training_environment(2) == threads.WAITING | {"OMP_NUM_THREADS": "3"}
 
 
 LEVELS = """

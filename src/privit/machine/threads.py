@@ -11,10 +11,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-WAITING = {"OMP_WAIT_POLICY": "passive"}
+POLICY = "OMP_WAIT_POLICY"
+WAITING = {POLICY: "passive", "GOMP_SPINCOUNT": "10000"}
 """Threads that wait in a loop take the core that the awaited one may need: with another process on one of
-two cores, a training step takes several times as long. On an idle machine it makes no difference to models
-of DeiT-Tiny's size; those of the demo's train half as fast on two threads that sleep as on one."""
+two cores, a training step takes several times as long. Threads that sleep at once take long to wake: on two
+idle cores a step takes twice as long, longer than on one thread. So they wait a tenth of a millisecond in a
+loop, which GNU's OpenMP takes from its own setting, and then sleep. docs/engine.md has the figures."""
 LIMIT = "OMP_THREAD_LIMIT"
 PRODUCT_THREADS = 4
 """Threads that the engine asks for in every matrix product of shares, whatever the machine has. They wait
@@ -23,9 +25,9 @@ _LIMITS = (LIMIT, "OMP_MAX_ACTIVE_LEVELS")
 
 
 def wait_quietly() -> None:
-    """Lets this process's OpenMP threads, and those of processes it starts, sleep while they wait."""
-    for name, value in WAITING.items():
-        os.environ.setdefault(name, value)
+    """Lets this process's OpenMP threads, and those of processes it starts, sleep if they wait for long."""
+    if POLICY not in os.environ:
+        os.environ.update(WAITING | {name: os.environ[name] for name in WAITING if name in os.environ})
 
 
 def cores() -> int:
