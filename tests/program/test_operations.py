@@ -9,11 +9,11 @@ import pytest
 from programs import SPEC, compiled_operations, drawn_case, drawn_plan, ranges_for
 
 from privit.plan import plan_from_counts, uniform_plan
-from privit.program.as_written import written_operations
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
+from privit.program.operations.as_written import written_operations
 from privit.serve.compile.compile import program_of
 from privit.serve.compile.listing import program_operations
 from privit.serve.model.as_written import written_inputs, written_parts

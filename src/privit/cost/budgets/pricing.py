@@ -19,12 +19,12 @@ from privit.cost.spu.cheetah import Cheetah
 from privit.cost.spu.predict import SESSION_QUERIES, query_seconds
 from privit.cost.spu.table import Cost, Table, shipped_table
 from privit.plan import Plan, uniform_plan
-from privit.program.attention import attention
 from privit.program.choices import batch_for
 from privit.program.graph import Graph
-from privit.program.mlp import mlp
 from privit.program.operation import Operation, Recorder
 from privit.program.operations import norms, operations
+from privit.program.operations.attention import attention
+from privit.program.operations.mlp import mlp
 from privit.spec import KINDS, NORM_PLACES, Granularity, Spec
 
 CELLS = {"gelu": mlp, "softmax": attention, "norm": norms}

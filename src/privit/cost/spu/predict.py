@@ -13,11 +13,11 @@ from privit.cost.spu.cheetah import Cheetah
 from privit.cost.spu.table import Cost, Table, read_table, shipped_table
 from privit.errors import RequestError
 from privit.plan import Plan, uniform_plan
-from privit.program.as_written import written_operations
 from privit.program.choices import Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operation import Operation
 from privit.program.operations import operations
+from privit.program.operations.as_written import written_operations
 from privit.spec import Spec, without_pools
 
 SESSION_QUERIES = 4

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from privit.operators import Operator
 from privit.plan import OWN_FACTOR
-from privit.program.attention import attention
 from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.guard import record_guard
-from privit.program.mlp import mlp
 from privit.program.operation import Operation, Recorder
+from privit.program.operations.attention import attention
+from privit.program.operations.mlp import mlp
 
 
 def operations(graph: Graph) -> Iterator[tuple[str, list[Operation]]]:
