@@ -78,7 +78,7 @@ def child(case: str, way: str) -> None:
     if case == "step":
         from benchmarks.search_step import make_step
 
-        work = make_step("search", 112, 32, 10, "quadratic")
+        work = make_step("search", 112, 32, 10, "fitted")
     else:
         work = queries(case, as_compiled=way in ("before", "limit"))
     found = []
