@@ -26,8 +26,10 @@ _LIMITS = (LIMIT, "OMP_MAX_ACTIVE_LEVELS")
 
 def wait_quietly() -> None:
     """Lets this process's OpenMP threads, and those of processes it starts, sleep if they wait for long."""
-    if POLICY not in os.environ:
-        os.environ.update(WAITING | {name: os.environ[name] for name in WAITING if name in os.environ})
+    if POLICY in os.environ:
+        return
+    for name, value in WAITING.items():
+        os.environ.setdefault(name, value)
 
 
 def cores() -> int:
