@@ -47,6 +47,7 @@ SLOW = (
     "cli/asking",
     "cli/test_budgeting.py",
     "cli/test_export.py",
+    "cli/test_fit.py",
     "cli/test_ranges.py",
     "cli/test_search.py",
     "cli/test_verbs.py",

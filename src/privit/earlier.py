@@ -42,6 +42,7 @@ def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) ->
         "operator_rate": (1.0,),
         "most_reused": (None,),
         "candidates": (False,),
+        "kept": ({},),
     }
     found = {name: value for name, value in settings.items() if value not in news.get(name, ())}
     for name in found.keys() & _NORM.keys():

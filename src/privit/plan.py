@@ -139,6 +139,11 @@ def plan_from_kept(
     return plan_from_ids(granularity, layers)
 
 
+def per_layer(counts: Sequence[int], depth: int) -> list[int]:
+    """A count for each layer; one alone is every layer's."""
+    return list(counts) * depth if len(counts) == 1 else list(counts)
+
+
 def plan_from_counts(
     spec: Spec,
     gelu_tokens: list[int],

@@ -124,7 +124,7 @@ def test_tokens_may_be_given_or_chosen_by_the_budget(
         (("--norm-budget", "99"), "budget is 99, but the model has 5 norm sites"),
         (
             ("--norm-budget", "0", "--max-relu-ops", "1e9"),
-            "0 norm sites may be exact, but 1 cannot be replaced",
+            "0 norm sites may be exact, but 2 cannot be replaced",
         ),
     ],
 )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from privit.artifact import load_artifact
+from privit.cost.estimate import estimate
 
 SETTING = """# privit sweep small.toml
 # Time: seconds. Expect: nothing of its accuracy.
@@ -14,7 +18,7 @@ seeds = [0]
 
 [teacher]
 epochs = 1
-train_limit = 128
+train_limit = 256
 
 [search]
 epochs = 3
@@ -38,6 +42,13 @@ name = "small"
 methods = ["privit-g"]
 keep = [0.5]
 """
+
+
+def unguarded(out: Path, cell: dict[str, Any], protocol: str = "semi2k-benchmark") -> dict[str, Any]:
+    """The cost of a cell's artifact without its guard, which budgets do not pay for."""
+    artifact = load_artifact(out / cell["artifact"])
+    assert artifact.public.guard
+    return estimate(artifact.spec, artifact.plan, "spu", protocol=protocol, ranges=artifact.public.ranges)
 
 
 def write_recipe(folder: Path, text: str = EXPERIMENT, setting: str = SETTING) -> Path:

@@ -21,11 +21,11 @@ from privit.cli.budgeting import (
     with_site_budgets,
 )
 from privit.cli.output import note, percent, show_fields, show_json
-from privit.cli.synthetic import token_counts
+from privit.cli.synthetic import kept_counts, token_counts
 from privit.config import FinetuneConfig, check_config, from_json, to_json
 from privit.errors import RequestError
 from privit.operators import FITTED
-from privit.presets import BEST, BEST_SEARCH, MOST_REUSED, PAPER, Preset, preset, with_strategy
+from privit.presets import BEST, BEST_SEARCH, PAPER, Preset, preset, with_strategy
 from privit.spec import KINDS
 
 Settings = Annotated[
@@ -97,12 +97,17 @@ def fit(
     gelu: str = FITTED["gelu"],
     softmax: str = FITTED["softmax"],
     norm: str | None = None,
+    kept_gelu_tokens: str | None = None,
+    kept_softmax_rows: str | None = None,
+    kept_norms: str | None = None,
     tokens: str | None = None,
     images: int = 512,
     seed: int = 0,
     json: bool = False,
 ) -> None:
     """Replace every GELU and softmax (and LayerNorm) by a stand-in fitted to the teacher, without training.
+
+    Counts per layer keep so many sites exact: those of `privit cost` with the same counts and seed.
 
     Args:
         run: The teacher's run.
@@ -111,10 +116,15 @@ def fit(
         softmax: Stand-in for softmax: quadratic_attn, linear_attn or constant_attn (or an unfitted one).
         norm: Stand-in for LayerNorm: reused_norm (the first stays exact), linear_norm or fixed_norm; all
             LayerNorms stay exact if absent.
+        kept_gelu_tokens: GELU tokens that each layer keeps exact, separated by commas, or one number for
+            every layer; none if absent.
+        kept_softmax_rows: Softmax rows that each layer keeps exact, likewise.
+        kept_norms: Exact LayerNorms of each block (0 to 2, norm1 first), likewise; --norm (reused_norm if
+            absent) stands for the others, the last one of the model is exact.
         tokens: Tokens in each block, class token included, separated by commas; patches are pooled where they
             fall.
         images: How many training images to fit on.
-        seed: Which images.
+        seed: Which images, and where the kept sites lie.
         json: Print one JSON object.
     """
     from privit.train.training_free import NOTHING, TrainingFreeConfig, fit_run
@@ -122,7 +132,9 @@ def fit(
     stand_in = FITTED | {"gelu": gelu, "softmax": softmax} | ({"norm": norm} if norm else {})
     budget = replace(NOTHING, sites=NOTHING.sites | ({"norm": 0} if norm else {}))
     counts = tuple(token_counts(tokens)) if tokens else ()
-    config = TrainingFreeConfig((budget,), stand_in=stand_in, tokens=counts)
+    given = {"gelu": kept_gelu_tokens, "softmax": kept_softmax_rows, "norm": kept_norms}
+    kept = {kind: tuple(kept_counts(text)) for kind, text in given.items() if text is not None}
+    config = TrainingFreeConfig((budget,), stand_in=stand_in, tokens=counts, kept=kept)
     config = replace(config, fit=replace(config.fit, images=images, seed=seed))
     _finish(f"fit {out}", fit_run(run, out, config), json)
 
@@ -211,8 +223,6 @@ def search(
         from privit.train.training_free import TrainingFreeConfig, search_without_training
 
         settings = replace(TrainingFreeConfig.of(config), choose_tokens=auto)
-        if best and config.price is not None:
-            settings = replace(settings, most_reused=MOST_REUSED)
         found = search_without_training(run, out, settings)
         _close_search(out, found, measure, json)
         return

@@ -9,7 +9,7 @@ from privit.artifact import Artifact, Preprocessing, Public, load_artifact
 from privit.cli.ranges import with_ranges
 from privit.data.catalog import catalog_spec
 from privit.errors import RequestError
-from privit.plan import Plan, plan_from_counts, uniform_plan
+from privit.plan import Plan, per_layer, plan_from_counts, uniform_plan
 from privit.spec import Spec, with_tokens
 
 
@@ -82,10 +82,11 @@ def _plan(spec: Spec, synthetic: Synthetic) -> Plan:
     tokens = [spec.tokens_in(layer) for layer in range(spec.depth)]
     full = tokens, [count * block.heads for count, block in zip(tokens, spec.blocks, strict=True)]
     gelu, softmax = (
-        everything if text is None else _counts(text, spec.depth)
+        everything if text is None else per_layer(kept_counts(text), spec.depth)
         for text, everything in zip(texts, full, strict=True)
     )
-    norms = None if synthetic.kept_norms is None else _counts(synthetic.kept_norms, spec.depth)
+    kept_norms = synthetic.kept_norms
+    norms = None if kept_norms is None else per_layer(kept_counts(kept_norms), spec.depth)
     stand_in = {
         "gelu": synthetic.stand_in_gelu,
         "softmax": synthetic.stand_in_softmax,
@@ -103,10 +104,10 @@ def token_counts(text: str) -> list[int]:
         raise RequestError(f"{text!r} is not a list of token counts", hint) from None
 
 
-def _counts(text: str, depth: int) -> list[int]:
+def kept_counts(text: str) -> list[int]:
+    """Exact sites of each layer, from numbers separated by commas; one alone is every layer's."""
     try:
-        counts = [int(part) for part in text.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
         hint = "write 127,1,41,... with a count per layer"
         raise RequestError(f"{text!r} is not a list of counts", hint) from None
-    return counts * depth if len(counts) == 1 else counts

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 POLICY = "OMP_WAIT_POLICY"
-WAITING = {POLICY: "passive", "GOMP_SPINCOUNT": "10000"}
+WAITING = {POLICY: "passive", "GOMP_SPINCOUNT": "500"}
 """Threads that wait in a loop take the core that the awaited one may need: with another process on one of
-two cores, a training step takes several times as long. Threads that sleep at once take long to wake: on two
-idle cores a step takes twice as long, longer than on one thread. So they wait a tenth of a millisecond in a
-loop, which GNU's OpenMP takes from its own setting, and then sleep. docs/engine.md has the figures."""
+two cores, a training step takes three times as long. Threads that sleep at once take long to wake: on two
+idle cores a step takes a fifth longer or more. So they wait for some microseconds in a loop, which GNU's
+OpenMP takes from its own setting, and then sleep. docs/engine.md has the figures."""
 LIMIT = "OMP_THREAD_LIMIT"
 PRODUCT_THREADS = 4
 """Threads that the engine asks for in every matrix product of shares, whatever the machine has. They wait

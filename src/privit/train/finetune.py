@@ -13,6 +13,7 @@ from privit.config import FinetuneConfig, check_config
 from privit.data.datasets import preprocess_split
 from privit.errors import RequestError
 from privit.plan import Plan, check_plan, swap_operator
+from privit.program.ranges import unwatched
 from privit.runs import Run, load_run
 from privit.train.export import export_artifact
 from privit.train.fixed_point.ranges import measure_ranges
@@ -115,7 +116,7 @@ def export_program(run: Path, out: Path, budget: str | None = None) -> Artifact:
     opened = load_run(run)
     model = _cut_of(opened, budget) if opened.stage == "search" else read_model(opened)
     subject = model.subject
-    ranges = measure_ranges(model.student(), _range_images(model))
+    ranges = unwatched(measure_ranges(model.student(), _range_images(model)))
     notes = {"run": opened.identity, "data": subject.data["name"]}
     public = Public(subject.spec, subject.preprocessing, tuple(subject.class_names), ranges, notes)
     return save_program(Path(out), public, model.plan)

@@ -22,7 +22,8 @@ from privit.data.datasets import Data, preprocess_split
 from privit.earlier import as_before_norms, with_norms
 from privit.errors import BudgetError, config_error
 from privit.operators import FITTED, UNTOUCHED, operator
-from privit.plan import Plan
+from privit.plan import Plan, per_layer
+from privit.presets import MOST_REUSED
 from privit.runs import Run, load_run, open_run, read_json, write_text
 from privit.spec import KINDS, PAPER_KINDS, Granularity, Spec, switched_kinds
 from privit.train.descent.afford import (
@@ -37,6 +38,7 @@ from privit.train.descent.caps import caps_of
 from privit.train.descent.cost_ground import known_measures
 from privit.train.descent.pools import choose_tokens, smallest_floor
 from privit.train.fitting.choose import choose_plans, site_scores
+from privit.train.fitting.counted import Layers, counted_layers, counts_problems, with_layers
 from privit.train.fitting.fit import FitConfig, fit, fit_images
 from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.loop.batches import Images, count_correct
@@ -66,7 +68,8 @@ class TrainingFreeConfig:
     with `choose_tokens` the one budget in cost decides where patches are pooled, and to how many.
     Under a price, at most `most_reused` LayerNorms in a row reuse another's factor. Budgets that are only
     `candidates` of a later choice are met more quickly and less nearly, left out where no fitted plan meets
-    them, and see no test image.
+    them, and see no test image. Where budgets leave nothing, `kept` counts by kind the sites that each layer
+    keeps exact (one count alone: every layer); they lie where `plan_from_counts` puts them by the fit's seed.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -79,6 +82,7 @@ class TrainingFreeConfig:
     choose_tokens: bool = False
     most_reused: int | None = None
     candidates: bool = False
+    kept: dict[str, tuple[int, ...]] = field(default_factory=dict)
     fit: FitConfig = field(default_factory=FitConfig)
     score_images: int = 128
     memory_bytes: int = 4 << 30
@@ -96,14 +100,21 @@ class TrainingFreeConfig:
             found.append("tokens are chosen by one budget in cost; give one, or the tokens themselves")
         if self.choose_tokens and self.tokens:
             found.append("tokens are given, and also to be chosen; give one or the other")
-        return found
+        if self.kept and self.has_budgets():
+            found.append("what stays is counted per layer, but budgets are given; give one or the other")
+        return found + counts_problems(self.kept, self.granularity)
+
+    def has_budgets(self) -> bool:
+        """Whether any budget leaves something to choose."""
+        return any(budget.cost is not None or any(budget.sites.values()) for budget in self.budgets)
 
     @classmethod
     def of(cls, search: SearchConfig) -> TrainingFreeConfig:
         """A trained search's settings, as far as they matter without training.
 
         A kind that is not switched keeps every site: a budget in sites says so, and one in cost has nothing
-        to choose there.
+        to choose there. Under a price, LayerNorms that reuse another's factor stand in short rows: students
+        with long ones diverge in training.
         """
         kinds = switched_kinds(search.kinds)
         held = [kind for kind in kinds if kind not in search.kinds]
@@ -118,13 +129,27 @@ class TrainingFreeConfig:
             free = {kind: name for kind, name in free.items() if kind in search.kinds}
         fit = FitConfig(seed=search.seed)
         granularity, exact, tokens = search.granularity, search.exact, search.tokens
-        return cls(budgets, granularity, exact, stand_in, free, search.price, tokens, fit=fit)
+        most_reused = MOST_REUSED if search.price is not None and "norm" in search.kinds else None
+        return cls(
+            budgets,
+            granularity,
+            exact,
+            stand_in,
+            free,
+            search.price,
+            tokens,
+            most_reused=most_reused,
+            fit=fit,
+        )
 
 
 def fit_run(teacher_run: Path, run: Path, config: TrainingFreeConfig | None = None) -> dict[str, Any]:
-    """The result of replacing every site by a fitted stand-in: the polynomial ViT, before any training."""
+    """The result of replacing every site that is not in `kept` by a fitted stand-in, before any training.
+
+    Where nothing is kept this is the polynomial ViT.
+    """
     config = config or TrainingFreeConfig()
-    if any(budget.cost is not None or any(budget.sites.values()) for budget in config.budgets):
+    if config.has_budgets():
         raise config_error(["a fit keeps nothing, but budgets are given; search without training takes them"])
     return search_without_training(teacher_run, run, config)
 
@@ -144,6 +169,7 @@ def search_without_training(
     source = load_run(teacher_run, "teacher")
     teacher = read_model(source)
     start = teacher.with_tokens(config.tokens)
+    config, counted = _counted(config, start.subject.spec)
     notes = {"teacher": os.path.relpath(source.folder, run), "data": teacher.subject.data["name"]}
     settings = {"training": False} | _settings(config)
     if config.price is not None and not (Path(run) / "config.json").is_file():
@@ -160,7 +186,7 @@ def search_without_training(
     if config.choose_tokens and config.price is not None:
         start, tried = _chosen_tokens(opened, teacher, pixels, config, config.price)
     if config.price is None:
-        plans = _plans(start, pixels, config)
+        plans = {name: with_layers(plan, counted) for name, plan in _plans(start, pixels, config).items()}
         cuts = {name: _fitted(start, teacher, plan, pixels, config.fit) for name, plan in plans.items()}
         costs: dict[str, dict[str, Any]] = {}
     else:
@@ -222,6 +248,13 @@ def _check(config: TrainingFreeConfig) -> None:
         for kind in KINDS:
             if role is not config.free or kind in role:
                 operator(role[kind], kind)
+
+
+def _counted(config: TrainingFreeConfig, spec: Spec) -> tuple[TrainingFreeConfig, Layers]:
+    """The settings with a count for every layer, and what these keep."""
+    kept = {kind: tuple(per_layer(counts, spec.depth)) for kind, counts in config.kept.items()}
+    found = counted_layers(spec, kept, config.fit.seed, config.exact, config.stand_in)
+    return replace(config, kept=kept), found
 
 
 def _fit_pixels(teacher: Model, data: Data, config: FitConfig) -> np.ndarray:
@@ -348,7 +381,8 @@ def _record(
         folder / "cut.json", json.dumps({"validation_accuracy": measured["validation_accuracy"]}) + "\n"
     )
     budget = next(budget for budget in config.budgets if budget.name == name)
-    return measured | describe_plan(plan) | {"budget": budget.sites}
+    counted = {kind: sum(plan.kept(kind)) for kind in config.kept}
+    return measured | describe_plan(plan) | {"budget": budget.sites | counted}
 
 
 def accuracy(student: Student, images: Images) -> float:

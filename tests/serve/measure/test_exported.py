@@ -12,7 +12,7 @@ from graphs import mixed_plan, public_of, small_spec, weights_of
 
 from privit.artifact import Artifact, Preprocessing, load_artifact, save_artifact
 from privit.program.graph import Graph
-from privit.program.ranges import variance_keys
+from privit.program.ranges import WATCHED_MARGINS, unwatched, variance_keys
 from privit.serve.compile.compile import client_values, server_values
 from privit.serve.measure.bench import measured_ranges
 from privit.serve.measure.evaluate import evaluate
@@ -65,6 +65,17 @@ def test_without_a_guard_a_short_form_that_odd_images_break_is_dropped(exported:
     assert tried.dropped
     assert left_ranges(artifact, odd)
     assert left_ranges(finished, odd) == ()
+
+
+def test_only_a_guarded_program_has_narrow_margins(exported: Path) -> None:
+    artifact = load_artifact(exported)
+    assert artifact.weights is not None
+    measured = replace(artifact.public, ranges=artifact.public.ranges | WATCHED_MARGINS)
+    save_artifact(exported, measured, PLAN, artifact.weights)
+    guarded, _ = finish_export(exported, IMAGES, student_of(artifact), enough=len(IMAGES))
+    assert guarded.public.ranges.items() >= WATCHED_MARGINS.items()
+    open_, _ = finish_export(exported, IMAGES, student_of(artifact), guard=False, enough=len(IMAGES))
+    assert open_.public.ranges == unwatched(open_.public.ranges)
 
 
 def test_too_few_images_give_a_program_of_generic_functions(exported: Path) -> None:

@@ -5,7 +5,8 @@ import pytest
 from graphs import clear, image_of, mixed_plan, public_of, small_spec, weights_of, with_ranges
 
 from privit.errors import RequestError
-from privit.program.ranges import score_range, variance_range
+from privit.program.forms import short_root
+from privit.program.ranges import WATCHED_MARGINS, score_range, unwatched, variance_range
 from privit.serve.compile.compile import client_values, server_values
 from privit.serve.model.forward import cut_patches
 
@@ -49,3 +50,16 @@ def test_ranges_are_widened_and_missing_ones_are_missing() -> None:
     assert variance_range({}, "norm") is None
     assert variance_range({"norm.variance_low": 0.0, "norm.variance_high": 2.0}, "norm") is None
     assert score_range({"blocks.0.softmax.drop": 1.0}, 0) is None
+
+
+def test_variances_that_a_guard_watches_have_narrower_margins() -> None:
+    seen = {"norm.variance_low": 1.0, "norm.variance_high": 8.0}
+    wide, narrow = variance_range(seen, "norm"), variance_range(seen | WATCHED_MARGINS, "norm")
+    assert wide is not None
+    assert narrow is not None
+    assert wide.low < narrow.low < 1 < 8 < narrow.high < wide.high
+    assert unwatched(seen | WATCHED_MARGINS) == seen
+    wide_root, narrow_root = (short_root(found.low, found.high) for found in (wide, narrow))
+    assert wide_root is None, "eight to one is too wide for a short rsqrt with the wide margins"
+    assert narrow_root is not None
+    assert narrow_root.steps < 5

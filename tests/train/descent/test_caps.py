@@ -103,7 +103,7 @@ def spread_student(plan: Plan, ratio: float) -> Student:
 
 def test_a_model_whose_own_ranges_break_a_cap_every_time_is_refused_in_those_words() -> None:
     # Every student that is made for a plan has wider ranges, and so longer functions, than were priced.
-    ratios = [1.0, 2.0, 6.0, 12.0]
+    ratios = [3.2, 6.4, 19.0, 38.0]
     cheapest = uniform_plan(SPEC, OPTIONS["gelu"][0], OPTIONS["softmax"][0])
     pixels = np.zeros((1, 1, 12, 12))
     ranges = [measure_ranges(spread_student(cheapest, ratio), pixels) for ratio in ratios]

@@ -17,8 +17,9 @@ from privit.runs import load_run
 from privit.spec import Granularity, sites, vit_spec, with_tokens
 from privit.train.descent.pools import candidates, pooled_losses, smallest_floor
 from privit.train.fitting.fit import FitConfig
+from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.stages import read_model
-from privit.train.training_free import TrainingFreeConfig, search_without_training
+from privit.train.training_free import TrainingFreeConfig, _fit_pixels, search_without_training
 
 SPEC = vit_spec(image_size=12, patch_size=4, width=8, depth=3, heads=2, classes=3)
 
@@ -63,8 +64,10 @@ def test_a_budget_below_the_floor_of_the_whole_model_is_met_with_a_pool(
     with pytest.raises(BudgetError, match="all cheap costs"):
         search_without_training(teacher_run, tmp_path / "small", replace(config, budgets=(spend(10),)))
     assert not (tmp_path / "small").exists()
+    pixels = _fit_pixels(teacher, teacher.subject.load(), config.fit)
+    ranges = measure_ranges(teacher.student(), pixels)
     costs = {
-        tokens: Pricer(spec, price).cost(uniform_plan(spec, "affine", "constant_attn"))
+        tokens: Pricer(spec, price, ranges).cost(uniform_plan(spec, "affine", "constant_attn"))
         for tokens in candidates(teacher.subject.spec)
         for spec in [with_tokens(teacher.subject.spec, tokens)]
     }

@@ -12,6 +12,7 @@ import torch
 from privit.artifact import Preprocessing
 from privit.errors import RequestError
 from privit.plan import Plan, plan_from_ids, uniform_plan
+from privit.program.ranges import WATCHED_MARGINS
 from privit.serve.measure.bench import bench
 from privit.spec import Granularity, Spec, vit_spec, with_tokens
 from privit.train.baselines import random_plan
@@ -146,3 +147,12 @@ def test_the_value_nearest_to_its_limit_is_not_the_largest_one() -> None:
     nearest = nearest_limit(ranges, vit_spec(8, 4, 16, 1, 2, classes=3))
     assert nearest.place == "blocks.0.norm1.variance_high"
     assert str(nearest) == "blocks.0.norm1.variance_high reaches 4000, at most 2048 is allowed"
+
+
+def test_an_artifact_has_narrow_margins_only_once_it_has_a_guard(tmp_path: Path) -> None:
+    plan = random_plan(SPEC, 0.3, 0.3, stand_in=FITTED)
+    student, preprocessing = make_student(SPEC, plan), Preprocessing(8, 1, (0.5,), (0.25,))
+    artifact = export_artifact(student, plan, preprocessing, ("a", "b", "c"), make_images(), tmp_path / "out")
+    assert not artifact.public.guard
+    assert not artifact.public.ranges.keys() & WATCHED_MARGINS.keys()
+    assert measure_ranges(student, make_images()).keys() >= WATCHED_MARGINS.keys()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tiny import MODEL, TEACHER
+from torch import Tensor
 
 from privit.errors import RequestError, WorkError
 from privit.runs import load_run, read_arrays
@@ -19,6 +20,7 @@ from privit.train.loop.batches import Batch, Share, batch_size, global_batches, 
 from privit.train.loop.checkpoint import random_states, set_random_states
 from privit.train.loop.loop import Loop, Stage, make_accelerator
 from privit.train.stages import make_feed, read_model, start_run
+from privit.train.student.vit import Student
 from privit.train.teacher import train_teacher
 
 
@@ -58,6 +60,23 @@ def test_mixed_precision_trains_and_keeps_its_weights_in_single_precision(tmp_pa
     weights = read_arrays(tmp_path / "mixed" / "weights.safetensors")
     assert {str(value.dtype) for value in weights.values()} == {"float32"}
     assert all(np.isfinite(value).all() for value in weights.values())
+
+
+def test_mixed_precision_is_for_steps_and_not_for_accuracies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[tuple[bool, bool]] = set()
+    forward = Student.forward
+
+    def watched(self: Student, *arguments: Any) -> Tensor:
+        seen.add((self.training, torch.is_autocast_enabled("cpu")))
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(Student, "forward", watched)
+    config = replace(TEACHER, epochs=1, train_limit=64, mixed_precision="bf16")
+    train_teacher(MODEL, "digits", tmp_path / "mixed", config)
+    assert {autocast for training, autocast in seen if training} == {True}
+    assert {autocast for training, autocast in seen if not training} == {False}
 
 
 def test_images_made_on_demand_by_workers_train_the_same_weights(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from privit.serve.measure.probes import PROBES, WITH_COMPARISON, Sample, cheapes
 from privit.serve.measure.seconds import fit_seconds
 
 PARALLEL_STREAMS = 2
-PRODUCT_CIPHERTEXTS = 4
-"""Ciphertexts a product of 64-bit values is split over: 2 x 64 + 15 bits at 36 bits each."""
+PRODUCT_CIPHERTEXTS = 3
+"""Ciphertexts a product of 64-bit values is split over: 2 x 64 + 4 bits at 47 bits each."""
 REFILL_VALUES = 20_000
 REFILL_RUNS = 30
 # Ferret's refills, where they are not measured: one party sends so much in so many actions, each time that

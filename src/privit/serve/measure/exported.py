@@ -26,9 +26,11 @@ from privit.program.choices import Rewrites
 from privit.program.graph import Graph
 from privit.program.ranges import (
     GUARD,
+    WATCHED_MARGINS,
     RangeRecorder,
     score_keys,
     score_range,
+    unwatched,
     variance_keys,
     variance_range,
 )
@@ -89,8 +91,11 @@ def finish_export(
     """
     tell = progress or (lambda _: None)
     artifact = load_artifact(folder)
-    if artifact.weights is None:
+    weights, measured = artifact.weights, artifact.public
+    if weights is None:
         raise RequestError(f"{folder} holds no weights", "finish the export of a whole artifact")
+    margins = WATCHED_MARGINS if guard else {}
+    artifact = replace(artifact, public=replace(measured, ranges=unwatched(measured.ranges) | margins))
     tell("measuring what the guard watches")
     odd = odd_images(artifact.public.preprocessing, images)
     left = {kind: left_ranges(artifact, found) for kind, found in odd.items()}
@@ -100,7 +105,7 @@ def finish_export(
     unproven: tuple[str, ...] = ()
     if guard:
         some = images[_spread(len(images), WATCHED_IMAGES)]
-        public, certificate = with_bounds(public, artifact.plan, artifact.weights, some)
+        public, certificate = with_bounds(public, artifact.plan, weights, some)
         unproven = tuple(str(reach) for reach in certificate.open_places)
     tell("trying the program in the engine's arithmetic")
     error, outside, unseen = _try_out(replace(artifact, public=public), images, odd, student)

@@ -55,13 +55,17 @@ def result_of_run(stages: Path, name: str, wanted: Mapping[str, Any]) -> dict[st
     cut = budget or run.description["inputs"].get("budget")
     predicted = _cut(searched, cut).get("predicted_cost") if searched else None
     result |= {} if predicted is None else {"predicted_cost": predicted}
-    ranges = result.pop("ranges", None)
-    result["cost"] = costs(model.subject.spec, model.plan, wanted, ranges)
+    ranges, guard = result.pop("ranges", None), result.pop("guard", False)
+    result["cost"] = costs(model.subject.spec, model.plan, wanted, ranges, guard)
     return result
 
 
 def costs(
-    spec: Spec, plan: Plan, wanted: Mapping[str, Any], ranges: Mapping[str, float] | None
+    spec: Spec,
+    plan: Plan,
+    wanted: Mapping[str, Any],
+    ranges: Mapping[str, float] | None,
+    guard: bool = False,
 ) -> dict[str, Any]:
     """A plan's cost under every profile; `wanted` names protocols, networks and the graph that SPU runs."""
     found: dict[str, Any] = {"by_part": {}}
@@ -71,9 +75,10 @@ def costs(
         found[f"{unit}_without_square"] = estimate(spec, plan, f"{profile}-without-square").total
         found["by_part"][unit] = {part: round(cost) for part, cost in breakdown(whole).items()}
         found.setdefault("extrapolated", list(whole.extrapolated))
-    found |= {"with_ranges": ranges is not None, "graph": wanted["graph"]}
+    found |= {"with_ranges": ranges is not None, "guard": guard, "graph": wanted["graph"]}
+    program = {"ranges": ranges, "guard": guard, "rewrites": wanted["graph"]}
     found["spu"] = {
-        protocol: {n: _spu(spec, plan, protocol, n, wanted["graph"], ranges) for n in wanted["networks"]}
+        protocol: {n: _spu(spec, plan, protocol, n, program) for n in wanted["networks"]}
         for protocol in wanted["protocols"]
     }
     return found
@@ -126,21 +131,21 @@ def _exported(stages: Path, name: str, run: Run, budget: str | None) -> dict[str
 
     Of such a model the program alone is kept, without weights: it can be costed and never served.
     """
-    from privit.train.finetune import export, export_program
+    from privit.exporting import export
+    from privit.train.finetune import export_program
 
     folder = stages / name / "artifact"
     folder.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"artifact": f"stages/{name}/artifact", "artifact_problem": None, "program": None}
     try:
-        return found | {"ranges": export(run.folder, folder, budget).public.ranges}
+        public = export(run.folder, folder, budget).public
+        return found | {"ranges": public.ranges, "guard": public.guard}
     except PrivitError as error:
         program = export_program(run.folder, stages / name / "program", budget)
         found |= {"artifact": None, "artifact_problem": error.message, "program": f"stages/{name}/program"}
         return found | {"ranges": program.public.ranges}
 
 
-def _spu(
-    spec: Spec, plan: Plan, protocol: str, network: str, graph: str, ranges: Mapping[str, float] | None
-) -> dict[str, Any]:
-    found = estimate(spec, plan, "spu", protocol=protocol, network=network, ranges=ranges, rewrites=graph)
+def _spu(spec: Spec, plan: Plan, protocol: str, network: str, program: Mapping[str, Any]) -> dict[str, Any]:
+    found = estimate(spec, plan, "spu", protocol=protocol, network=network, **program)
     return {name: found[name] for name in SPU_FIGURES} | {"private": found["private"]}

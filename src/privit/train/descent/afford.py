@@ -189,7 +189,8 @@ def refuse_below_floor(
             if most_sites < least:
                 raise BudgetError(
                     f"at most {most_sites} {kind} sites may be exact, but {least} cannot be replaced",
-                    f"the first LayerNorm has nothing to reuse: keep {least}, or give another stand-in",
+                    f"the first LayerNorm has nothing to reuse, and few in a row may: keep {least}, or give "
+                    "another stand-in",
                 )
 
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MOST_REUSED = 3
-"""In a row, where the budget allows it."""
+from privit.presets import MOST_REUSED
 
 
 def spaced(values: Sequence[np.ndarray], budget: int) -> list[np.ndarray]:

@@ -40,7 +40,14 @@ from torch import Tensor
 from privit.errors import RequestError
 from privit.plan import Plan
 from privit.program.graph import Graph
-from privit.program.ranges import FRACTION_BITS, RING_BITS, ScoreKeys, score_keys, variance_keys
+from privit.program.ranges import (
+    FRACTION_BITS,
+    RING_BITS,
+    WATCHED_MARGINS,
+    ScoreKeys,
+    score_keys,
+    variance_keys,
+)
 from privit.spec import Spec
 from privit.train.student.activations import NUMERATORS
 from privit.train.student.vit import Student
@@ -68,7 +75,7 @@ _BEHIND_ATTENTION = {"attention", "mixed", "update1", "residual2", "hidden", "ac
 
 
 def measure_ranges(student: Student, images: np.ndarray | Tensor, batch_size: int = 64) -> dict[str, float]:
-    """The ranges of a student on images (n, C, S, S), under the keys above."""
+    """The ranges of a student on images (n, C, S, S), under the keys above, for a program with a guard."""
     recorder = RangeRecorder(student.spec, student.plan())
     device = next(student.parameters()).device
     training = student.training
@@ -78,7 +85,7 @@ def measure_ranges(student: Student, images: np.ndarray | Tensor, batch_size: in
             batch = torch.as_tensor(np.asarray(images[start : start + batch_size]), dtype=torch.float32)
             recorder("logits", student(batch.to(device), recorder))
     student.train(training)
-    return recorder.ranges | _summary(recorder.ranges)
+    return recorder.ranges | _summary(recorder.ranges) | WATCHED_MARGINS
 
 
 def limit_of(name: str, spec: Spec) -> float:

@@ -176,6 +176,8 @@ class Loop:
         write_moments(optimizer, moments)
         self.plain_optimizer = optimizer
         self.model, self.optimizer = self.accelerator.prepare(self.stage.student, optimizer)
+        # Mixed precision is for steps alone: accuracies are of the weights as they will be served.
+        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
     def _one_epoch(self, report: Report) -> dict[str, Any]:
         started = time.monotonic()
@@ -198,7 +200,6 @@ class Loop:
         record["seconds"] = time.monotonic() - started
         self._save(record)
         if changed:
-            self._unwrap()
             moments = read_moments(self.plain_optimizer)
             # It walks through all of Python's objects, so only where there is something to free.
             self.accelerator.free_memory()
@@ -240,7 +241,8 @@ class Loop:
         for i, batch in enumerate(parts):
             last = i == len(parts) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
-                losses = self.stage.losses(self.model, batch, self.feed.teacher)
+                with self.accelerator.autocast():
+                    losses = self.stage.losses(self.model, batch, self.feed.teacher)
                 self.accelerator.backward(losses[0] / len(parts))
             total += losses.detach().cpu() / len(parts)
         self.accelerator.unscale_gradients()
@@ -281,9 +283,6 @@ class Loop:
                 f"the processes disagree about weights or switches after epoch {self.epoch}",
                 "start the same command again; if it comes back, use one process",
             )
-
-    def _unwrap(self) -> None:
-        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
     def predict(self, model: Student, images: Images) -> Tensor:
         """Logits of every image, on the CPU."""
