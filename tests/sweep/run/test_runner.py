@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +221,28 @@ def test_jobs_in_processes_of_their_own_give_the_same_cells(swept: tuple[Path, P
     here, there = cells(tmp_path / "out")["dense"], cells(swept[1])["dense"]
     assert there["accuracy"] == here["accuracy"]
     assert there["cost"] == here["cost"]
+
+
+KILLED = """
+import os, signal
+from privit.sweep.run.runner import Pool
+if __name__ == "__main__":
+    pool = Pool(2)
+    print(pool.submit(os.getpid).result(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_sweep_leaves_no_process_behind(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    worker = Path(f"/proc/{int(run.stdout)}/stat")
+    assert run.returncode == -9
+    until = time.monotonic() + 30
+    while time.monotonic() < until and worker.exists() and worker.read_text().split()[2] != "Z":
+        time.sleep(0.1)
+    assert time.monotonic() < until, "the worker waits for a sweep that is gone"
 
 
 def test_mpcformers_artifact_runs_privately(swept: tuple[Path, Path], tmp_path: Path) -> None:

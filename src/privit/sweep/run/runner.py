@@ -9,8 +9,10 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import datetime
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from privit.errors import PrivitError, RequestError
@@ -191,7 +193,9 @@ class Pool:
         """Starts new processes in the place of dead ones."""
         self.close()
         if self.jobs > 1:
-            self.executor = ProcessPoolExecutor(self.jobs, mp_context=get_context("spawn"))
+            self.executor = ProcessPoolExecutor(
+                self.jobs, mp_context=get_context("spawn"), initializer=_end_with_parent
+            )
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """The future of a call; in this process it is over at once."""
@@ -206,6 +210,17 @@ class Pool:
         if self.executor is not None:
             self.executor.shutdown(wait=True, cancel_futures=True)
             self.executor = None
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone: a sweep that is killed holds no run's lock."""
+
+    def watch(parent: BaseProcess) -> None:
+        parent.join()
+        os._exit(1)
+
+    if (parent := parent_process()) is not None:
+        Thread(target=watch, args=(parent,), daemon=True).start()
 
 
 @contextmanager
