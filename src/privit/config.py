@@ -221,7 +221,8 @@ class FinetuneConfig(TrainConfig):
     """How the weights are trained on once the plan is frozen; the defaults are the paper's.
 
     `swap` replaces an operator before the first step: {"gelu": "relu"} makes PriViT-R. `operator_rate` is the
-    learning rate of fitted operators' parameters, as a share of the weights'.
+    learning rate of fitted operators' parameters, as a share of the weights'. `hidden` weighs how far the
+    student's tokens are from the teacher's, block by block, beside the other losses.
     """
 
     epochs: int = 50
@@ -230,6 +231,7 @@ class FinetuneConfig(TrainConfig):
     temperature: float = 4.0
     swap: dict[str, str] = field(default_factory=dict)
     operator_rate: float = 1.0
+    hidden: float = 0.0
     select: Literal["best", "last"] = "best"
 
     def problems(self) -> list[str]:
@@ -239,6 +241,12 @@ class FinetuneConfig(TrainConfig):
             found.append(f"temperature is {self.temperature}, not above zero")
         if not self.operator_rate >= 0:
             found.append(f"operator_rate is {self.operator_rate}, below zero")
+        if not self.hidden >= 0:
+            found.append(f"hidden is {self.hidden}, below zero")
+        if self.hidden and not self.distill:
+            found.append(
+                f"hidden is {self.hidden}, but nothing is learned from the teacher (distill is false)"
+            )
         for old, new in self.swap.items():
             found += _refusals(lambda old=old, new=new: operator(new, operator(old).kind))
         return found

@@ -43,6 +43,7 @@ def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) ->
         "most_reused": (None,),
         "candidates": (False,),
         "kept": ({},),
+        "hidden": (0.0,),
     }
     found = {name: value for name, value in settings.items() if value not in news.get(name, ())}
     for name in found.keys() & _NORM.keys():

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from privit.artifact import Artifact, Public, save_program
 from privit.config import FinetuneConfig, check_config
@@ -17,7 +19,10 @@ from privit.program.ranges import unwatched
 from privit.runs import Run, load_run
 from privit.train.export import export_artifact
 from privit.train.fixed_point.ranges import measure_ranges
-from privit.train.loop.loop import Loop, Stage, make_accelerator
+from privit.train.loop.batches import Batch
+from privit.train.loop.hidden import hidden_error, hidden_states
+from privit.train.loop.loop import Loop, Stage, Teacher, make_accelerator
+from privit.train.loop.losses import classification, distillation
 from privit.train.search import cut_folder
 from privit.train.stages import (
     Model,
@@ -32,15 +37,34 @@ from privit.train.stages import (
     teacher_of,
     write_model,
 )
+from privit.train.student.vit import Student
 
 EXPORT_IMAGES = 1000
 """Validation images on which an export measures fixed-point ranges."""
 
 
 class FinetuneStage(Stage):
-    """Plain training of a model whose plan is frozen."""
+    """Plain training of a model whose plan is frozen, if asked towards the teacher's tokens as well."""
 
     name = "finetune"
+
+    def __init__(self, student: Student, config: FinetuneConfig):
+        super().__init__(student, config, config.select)
+        self.hidden = config.hidden
+        if self.hidden:
+            self.loss_names = (*Stage.loss_names, "hidden_states")
+
+    def losses(self, model: Any, batch: Batch, teacher: Teacher | None) -> Tensor:
+        """The plain stage's, and how far the student's tokens are from the teacher's."""
+        if not self.hidden or teacher is None:
+            return super().losses(model, batch, teacher)
+        logits, ours = hidden_states(model, batch.images)
+        with torch.no_grad():
+            wanted, theirs = hidden_states(teacher.model, batch.images)
+        entropy = classification(logits.float(), batch.labels)
+        divergence = distillation(logits.float(), wanted.float(), teacher.temperature)
+        error = hidden_error(self.student, ours, theirs)
+        return torch.stack([entropy + divergence + self.hidden * error, entropy, divergence, error])
 
 
 def finetune(
@@ -69,7 +93,7 @@ def finetune(
     opened = start_run(run, "finetune", config, inputs, accelerator, notes)
     if (finished := opened.result()) is not None:
         return finished
-    stage = FinetuneStage(start.student(), config, config.select)
+    stage = FinetuneStage(start.student(), config)
     data = start.subject.load()
     loop = Loop(
         stage, make_feed(data, start.subject, config, teacher_of(teacher, config)), opened, accelerator

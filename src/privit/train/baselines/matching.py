@@ -20,6 +20,7 @@ from privit.config import FinetuneConfig, check_config
 from privit.plan import Plan
 from privit.runs import load_run
 from privit.train.loop.batches import Batch
+from privit.train.loop.hidden import is_hidden_state
 from privit.train.loop.loop import Loop, Stage, Teacher, make_accelerator
 from privit.train.stages import (
     accuracy_on_test,
@@ -54,7 +55,7 @@ def inner_errors(student: Any, teacher: Any, images: Tensor) -> Tensor:
     with torch.no_grad():
         teacher(images, observe=theirs.__setitem__)
     parts = []
-    for wanted in (_is_hidden_state, _is_score):
+    for wanted in (is_hidden_state, _is_score):
         errors = [_relative_error(ours[name], theirs[name]) for name in theirs if wanted(name)]
         parts.append(torch.stack(errors).mean())
     return torch.stack([parts[0] + parts[1], *parts])
@@ -93,11 +94,6 @@ def match(teacher_run: Path, run: Path, plan: Plan, config: FinetuneConfig | Non
     if accelerator.is_main_process:
         write_model(opened.folder, subject, plan, stage.best_weights)
     return close_run(opened, result, accelerator)
-
-
-def _is_hidden_state(name: str) -> bool:
-    """The residual stream before each block, the embedding among them, and behind the last."""
-    return name == "residual" or name.endswith(".residual1")
 
 
 def _is_score(name: str) -> bool:

@@ -62,7 +62,7 @@ class Stage:
     """What the loop asks of a stage; the plain stage trains the weights and keeps the best or the last."""
 
     name = "stage"
-    loss_names = ("loss", "cross_entropy", "distillation")
+    loss_names: tuple[str, ...] = ("loss", "cross_entropy", "distillation")
     switch_learning_rate: float | None = None
 
     def __init__(self, student: Student, config: TrainConfig, select: str = "last"):
@@ -72,7 +72,7 @@ class Stage:
         self.best_weights: dict[str, np.ndarray] = {}
 
     def losses(self, model: Any, batch: Batch, teacher: Teacher | None) -> Tensor:
-        """What is minimised and its two parts, under `loss_names`; `model` is the student, maybe wrapped."""
+        """What is minimised and its parts, under `loss_names`; `model` is the student, maybe wrapped."""
         logits = model(batch.images).float()
         entropy = classification(logits, batch.labels)
         divergence = torch.zeros((), device=logits.device)
@@ -182,7 +182,7 @@ class Loop:
     def _one_epoch(self, report: Report) -> dict[str, Any]:
         started = time.monotonic()
         self.model.train()
-        sums = torch.zeros(self.steps, 3)
+        sums = torch.zeros(self.steps, len(self.stage.loss_names))
         for step, parts in enumerate(self._batches()):
             sums[step] = self._step(step, parts)
             if not math.isfinite(float(sums[step, 0])) and self.share.processes == 1:
@@ -237,7 +237,7 @@ class Loop:
 
     def _step(self, step: int, parts: list[Batch]) -> Tensor:
         set_learning_rate(self.optimizer, learning_rate_factor(self.config, self.epoch + step / self.steps))
-        total = torch.zeros(3)
+        total = torch.zeros(len(self.stage.loss_names))
         for i, batch in enumerate(parts):
             last = i == len(parts) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
