@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,14 @@ def test_a_token_counts_by_its_own_deviation_and_the_class_token_as_much_as_all_
     student = student_of(SPEC)
     _, theirs = hidden_states(student, IMAGES)
     off = {name: value + value.std(dim=-1, correction=0, keepdim=True) for name, value in theirs.items()}
-    assert error(student, off, theirs) == pytest.approx(1, rel=1e-4)
+    assert error(student, off, theirs) == pytest.approx(log(2), rel=1e-4)
     large = {name: 100 * value for name, value in theirs.items()}
-    assert error(student, {n: 100 * v for n, v in off.items()}, large) == pytest.approx(1, rel=1e-4)
+    assert error(student, {n: 100 * v for n, v in off.items()}, large) == pytest.approx(log(2), rel=1e-4)
     for tokens in (slice(0, 1), slice(1, None)):
         part = {name: value.clone() for name, value in theirs.items()}
         for name, value in part.items():
             value[:, tokens] = off[name][:, tokens]
-        assert error(student, part, theirs) == pytest.approx(0.5, rel=1e-4)
+        assert error(student, part, theirs) == pytest.approx(log(2) / 2, rel=1e-4)
 
 
 def test_behind_a_pool_the_teachers_tokens_are_pooled_alike() -> None:
