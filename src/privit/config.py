@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from types import UnionType
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from privit.cost.budgets.price import Price, Unit
+from privit.cost.budgets.budget import Budget, budgets_problems
+from privit.cost.budgets.price import Price
 from privit.earlier import as_before_norms, with_norms
-from privit.errors import PrivitError, RequestError, config_error
+from privit.errors import RequestError, config_error, refusals
 from privit.operators import FREE, STAND_IN, UNTOUCHED, operator
-from privit.plan import check_site_budget
 from privit.spec import KINDS, PAPER_KINDS, Granularity
 
 Augmentation = Mapping[str, Any]
@@ -90,46 +90,9 @@ class TeacherConfig(TrainConfig):
         return found
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How many exact sites of each kind may stay, or what one prediction may cost.
-
-    `sites` holds a whole number of sites or a share as a float up to 1; `cost` is in the unit of the search's
-    price, and then it is the search that divides it between kinds and layers. Beside a cost, `sites` are the
-    most that may stay of the kinds it names, and `caps` the most that may be spent in other units.
-    """
-
-    sites: dict[str, float] = field(default_factory=dict)
-    name: str = "final"
-    cost: float | None = None
-    caps: dict[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; a budget in sites reads as it did before there were others."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
-        return found if self.caps else {name: value for name, value in found.items() if name != "caps"}
-
-
-def spend(cost: float, name: str = "final") -> Budget:
-    """A budget in what one prediction costs."""
-    return Budget({}, name, cost)
-
-
-def cost_name(unit: str, value: Any) -> str:
-    """What a budget in cost is called, and its folder: 60e6 bytes bytes-60000000, 2.5 seconds seconds-2.5."""
-    # Beyond, floats are not exact anyway, and a folder's name has at most 255 letters.
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e16
-    return f"{unit.replace('_', '-')}-{int(value) if whole else value}".replace("+", "")
-
-
 def free_choices(stand_in: Mapping[str, str]) -> dict[str, str]:
     """For each kind whose stand-in has a square, the one that is free of it."""
     return {kind: FREE[name] for kind, name in stand_in.items() if name in FREE}
-
-
-def keep(share: float, name: str = "final") -> Budget:
-    """The same share of GELUs and of softmaxes; every LayerNorm stays."""
-    return Budget(dict.fromkeys(PAPER_KINDS, share), name)
 
 
 @dataclass(frozen=True)
@@ -196,7 +159,7 @@ class SearchConfig(TrainConfig):
         found += _kind_problems(self)
         found += budgets_problems(self.budgets, self.price)
         for kind, name in self.free.items():
-            found += _refusals(lambda kind=kind, name=name: operator(name, kind))
+            found += refusals(partial(operator, name, kind))
         # Adam moves a switch by about its learning rate a step, so dead switches jitter by a few of them.
         if self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
             found.append(
@@ -248,8 +211,12 @@ class FinetuneConfig(TrainConfig):
                 f"hidden is {self.hidden}, but nothing is learned from the teacher (distill is false)"
             )
         for old, new in self.swap.items():
-            found += _refusals(lambda old=old, new=new: operator(new, operator(old).kind))
+            found += refusals(partial(_swapped, old, new))
         return found
+
+
+def _swapped(old: str, new: str) -> None:
+    operator(new, operator(old).kind)
 
 
 def _kind_problems(config: SearchConfig) -> list[str]:
@@ -264,7 +231,7 @@ def _kind_problems(config: SearchConfig) -> list[str]:
             if kind not in names:
                 found.append(f"no {role} operator is given for {kind}")
             else:
-                found += _refusals(lambda name=names[kind], kind=kind: operator(name, kind))
+                found += refusals(partial(operator, names[kind], kind))
     for kind, descent in config.descents.items():
         if not descent.penalty > 0 or not math.isfinite(descent.penalty):
             found.append(f"the {kind} penalty is {descent.penalty}, not above zero")
@@ -273,64 +240,6 @@ def _kind_problems(config: SearchConfig) -> list[str]:
                 f"the {kind} growth is {descent.growth}, so its penalty never grows; give more than 1"
             )
     return found
-
-
-def budgets_problems(budgets: tuple[Budget, ...], price: Price | None) -> list[str]:
-    """Everything that is wrong with the budgets of a search, in sentences."""
-    found = [] if price is None else price.problems()
-    for budget in budgets:
-        found += _budget_problems(budget)
-        if price is not None:
-            units = [unit for unit in budget.caps if unit != price.unit]
-            found += [text for unit in units for text in replace(price, unit=cast(Unit, unit)).problems()]
-            if price.unit in budget.caps:
-                found.append(f"budget {budget.name!r} has a cost and a cap in {price.unit}; give one of them")
-    names = [budget.name for budget in budgets]
-    if not names:
-        found.append("no budget is given")
-    if len(set(names)) < len(names):
-        found.append(f"budgets share a name: {', '.join(names)}")
-    costs = [budget.cost is not None for budget in budgets]
-    if any(costs) and price is None:
-        found.append("a budget in cost is given, but no price that says in which unit")
-    if any(costs) and not all(costs):
-        found.append("budgets in sites and in cost are mixed; search them in two runs")
-    if names and not any(costs) and price is not None:
-        found.append("a price is given, but no budget in cost")
-    return found
-
-
-def _budget_problems(budget: Budget) -> list[str]:
-    found = []
-    if budget.cost is None:
-        unsaid = [kind for kind in PAPER_KINDS if kind not in budget.sites]
-        found += [f"budget {budget.name!r} says nothing about {kind}" for kind in unsaid]
-    elif isinstance(budget.cost, bool) or not isinstance(budget.cost, (int, float)):
-        found.append(f"the cost of budget {budget.name!r} is {budget.cost!r}, not a number")
-    elif not 0 < budget.cost < math.inf:
-        expected = "above zero" if budget.cost <= 0 else "a finite number"
-        found.append(f"the cost of budget {budget.name!r} is {budget.cost}, not {expected}")
-    if budget.caps and budget.cost is None:
-        found.append(f"budget {budget.name!r} has caps in {', '.join(budget.caps)}, but no cost")
-    found += [
-        f"the cap of budget {budget.name!r} in {unit} is {value!r}, not a number above zero"
-        for unit, value in budget.caps.items()
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf
-    ]
-    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", budget.name):
-        found.append(f"budget name {budget.name!r} cannot be a folder's; use letters, digits, . and -")
-    for kind, value in budget.sites.items():
-        # The number of sites is known only with the model; what is wrong for every model is found here.
-        found += _refusals(lambda value=value, kind=kind: check_site_budget(value, kind))
-    return found
-
-
-def _refusals(check: Any) -> list[str]:
-    try:
-        check()
-    except PrivitError as error:
-        return [error.message]
-    return []
 
 
 def type_problems(config: TrainConfig) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from privit.building import build as build_best
 from privit.building.request import Request
 from privit.cli.output import megabytes, note, percent, show_rows
-from privit.config import keep
+from privit.cost.budgets.budget import keep
 from privit.cost.estimate import estimate
 from privit.data.datasets import load_data
 from privit.errors import MissingExtra, WorkError

@@ -15,6 +15,8 @@ PrivitError                  something to tell the user; no traceback is shown
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class PrivitError(Exception):
     """What was found and what was expected, with a hint on what to do."""
@@ -87,3 +89,12 @@ def config_error(problems: list[str]) -> RequestError:
     lines = "\n".join(f"  - {problem}" for problem in problems)
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return RequestError(f"the configuration has {count}:\n{lines}", "change these settings and start again")
+
+
+def refusals(check: Callable[[], object]) -> list[str]:
+    """What a check refuses, in a sentence; nothing if it passes."""
+    try:
+        check()
+    except PrivitError as error:
+        return [error.message]
+    return []

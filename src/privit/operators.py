@@ -13,10 +13,12 @@ from typing import Literal
 from privit.errors import RequestError
 from privit.spec import Granularity, Shape, Spec, sites
 
-Per = Literal["channel", "head", "site"]
-Family = Literal["pointwise", "normalised", "square", "linear", "constant", "reused"]
+Per = Literal["channel", "head", "pair", "site"]
+Family = Literal["pointwise", "normalised", "square", "linear", "constant", "static", "reused"]
 DEGREES: dict[str, int] = {"square": 2, "linear": 1, "constant": 0}
 """The families of polynomials."""
+UNSCORED = ("constant", "static")
+"""The families of attention weights that do not depend on the scores, which then need not exist."""
 
 # Keeps a row of only negative scores from dividing by zero (MPCViT, Zeng et al. 2022).
 RELU_SOFTMAX_EPSILON = 1e-3
@@ -29,12 +31,13 @@ class Operator:
     """What can stand at a site.
 
     family: `pointwise` is a nonlinear function of each hidden value; `normalised` a positive function of each
-        score over its sum along the row plus `epsilon`; the others are polynomials of that degree. At a
+        score over its sum along the row plus `epsilon`; `static` are weights of their own for every pair of a
+        query and a key, the same for every image; the others are polynomials of that degree. At a
         LayerNorm, `normalised` is 1 / sigma of the token itself, `reused` that of an earlier LayerNorm, and a
         polynomial is one of the variance.
     exact: costly, and counts against a budget.
-    parameters: of a fitted polynomial, highest power first, each with what it has one value per; `initial`
-        holds its value before any fit.
+    parameters: of a fitted operator, each with what it has one value per (of a polynomial highest power
+        first); `initial` holds its value before any fit.
     coefficients: of a public polynomial, highest power first.
     steps: what the function itself makes the parties do for each value, by the names of
         `program/operation.py`. GELU and softmax have short forms instead (`program/forms.py`).
@@ -139,6 +142,8 @@ TABLE: tuple[Operator, ...] = (
     Operator(
         24, "constant_attn", "softmax", "constant", "c0", parameters={"c0": "head"}, initial={"c0": 1.0}
     ),
+    # w has a row for every query and a column for every key.
+    Operator(25, "static_attn", "softmax", "static", "w", parameters={"w": "pair"}, initial={"w": 1.0}),
     # What a LayerNorm multiplies a token of mean zero with; v is the token's variance, r the factor of the
     # nearest LayerNorm before it that is neither reused nor fixed, times the scalars of reused ones between.
     Operator(32, "layer_norm", "norm", "normalised", "1 / sqrt(v + eps)", exact=True),
@@ -175,8 +180,12 @@ def parameter_shapes(
     spec: Spec, layer: int, entry: Operator, granularity: Granularity | None = None
 ) -> dict[str, Shape]:
     """Full weight name and shape of each parameter that `entry` owns in one layer."""
-    block = spec.blocks[layer]
-    sizes: dict[str, Shape] = {"channel": (block.mlp_width,), "head": (block.heads,)}
+    block, tokens = spec.blocks[layer], spec.tokens_in(layer)
+    sizes: dict[str, Shape] = {
+        "channel": (block.mlp_width,),
+        "head": (block.heads,),
+        "pair": (block.heads, tokens, tokens),
+    }
     if entry.kind == "norm":
         sizes["site"] = sites(spec, granularity or Granularity())["norm"][layer]
     prefix = f"blocks.{layer}.{entry.kind}.{entry.name}."

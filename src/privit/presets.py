@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from privit.config import Budget, Descent, FinetuneConfig, SearchConfig, TeacherConfig
+from privit.config import Descent, FinetuneConfig, SearchConfig, TeacherConfig
+from privit.cost.budgets.budget import Budget
 from privit.errors import RequestError
 from privit.operators import FITTED
 from privit.spec import KINDS, PAPER_KINDS

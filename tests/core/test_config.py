@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 
 from privit.config import (
-    Budget,
     Descent,
     FinetuneConfig,
     SearchConfig,
     TeacherConfig,
     check_config,
     from_json,
-    keep,
     to_json,
 )
+from privit.cost.budgets.budget import Budget, keep
 from privit.errors import RequestError
 from privit.presets import PRESETS, preset, with_strategy
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from privit import errors
-from privit.errors import MissingExtra, PrivitError, RequestError, WorkError, config_error
+from privit.errors import MissingExtra, PrivitError, RequestError, WorkError, config_error, refusals
 
 ALL = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, PrivitError)]
 
@@ -44,3 +44,13 @@ def test_config_problems_are_reported_together() -> None:
     assert "2 problems" in text
     assert "epochs is 0" in text
     assert "seed is -1" in text
+
+
+def test_what_a_check_refuses_is_a_sentence_and_a_bug_is_none() -> None:
+    def refuses() -> None:
+        raise RequestError("no such thing", "ask for another")
+
+    assert refusals(lambda: 1) == []
+    assert refusals(refuses) == ["no such thing"]
+    with pytest.raises(ZeroDivisionError):
+        refusals(lambda: 1 // 0)

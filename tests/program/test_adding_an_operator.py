@@ -18,10 +18,10 @@ ENTRIES = """
         6, "floored", "gelu", "pointwise", "max(x, -1)", exact=True, steps=("compare_public", "select")
     ),
     Operator(
-        25, "four_quad", "softmax", "normalised", "(s + 3)^4 / sum (s + 3)^4", steps=("square", "square")
+        26, "four_quad", "softmax", "normalised", "(s + 3)^4 / sum (s + 3)^4", steps=("square", "square")
     ),
     Operator(7, "half_square", "gelu", "square", "x^2 / 2 + x", coefficients=(0.5, 1.0, 0.0)),
-    Operator(26, "half_attn", "softmax", "linear", "s / 2N", coefficients=(0.5, 0.0)),
+    Operator(27, "half_attn", "softmax", "linear", "s / 2N", coefficients=(0.5, 0.0)),
 """
 TORCH = '''
 def floored(x: Tensor, parameters: Parameters, variant: GeluVariant) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 from tiny import FINETUNE, SEARCH
 
 from privit.artifact import load_artifact
-from privit.config import keep
+from privit.cost.budgets.budget import keep
 from privit.errors import RequestError
 from privit.plan import load_plan, uniform_plan
 from privit.runs import load_run

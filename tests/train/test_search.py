@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tiny import GELU_SITES, SEARCH, SOFTMAX_SITES
 
-from privit.config import Budget, Descent, SearchConfig, keep
+from privit.config import Descent, SearchConfig
+from privit.cost.budgets.budget import Budget, keep
 from privit.errors import BudgetError, RequestError
 from privit.plan import load_plan
 from privit.runs import load_run

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from privit.config import Descent, FinetuneConfig, SearchConfig, TeacherConfig, keep
+from privit.config import Descent, FinetuneConfig, SearchConfig, TeacherConfig
+from privit.cost.budgets.budget import keep
 from privit.train.teacher import train_teacher
 
 MODEL = "vit:image_size=8,patch=4,width=16,depth=2,heads=2,channels=1"

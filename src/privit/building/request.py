@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from privit.config import Budget, cost_name
+from privit.cost.budgets.budget import Budget, cost_name
 from privit.cost.budgets.price import Price, Unit
 from privit.errors import BudgetError, RequestError
 from privit.presets import BEST, NORM_SHARE, PRESETS

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from privit.cli.output import note, show_rows
-from privit.config import Budget, SearchConfig, cost_name, free_choices
+from privit.config import SearchConfig, free_choices
+from privit.cost.budgets.budget import Budget, cost_name
 from privit.cost.budgets.price import Price, Unit
 from privit.errors import RequestError
 from privit.locks import lock_folder

@@ -151,6 +151,8 @@ def _norm(matrix: np.ndarray) -> float:
 
 def _attention(made: Certificate, layer: int, size: float, stream: np.ndarray) -> np.ndarray:
     graph, at = made.graph, f"blocks.{layer}."
+    if graph.mixes_tokens(layer):
+        return stream + _mixed_tokens(made, at, size, len(graph.heads(layer)))
     heads, tokens = graph.heads(layer), graph.spec.tokens_in(layer)
     queries, keys, contents = _projected(made, layer, size)
     attended = []
@@ -175,13 +177,24 @@ def _attention(made: Certificate, layer: int, size: float, stream: np.ndarray) -
     return stream + update
 
 
+def _mixed_tokens(made: Certificate, at: str, size: float, heads: int) -> np.ndarray:
+    """What attention adds where static weights mix the tokens before any product."""
+    longest = np.abs(made.values[at + "mix.weight"]).sum(axis=1).reshape(heads, -1).max(axis=1) * size
+    made.note(f"{at}attention (mixed)", longest)
+    parts = np.split(made.values[at + "out.weight"], heads)
+    update = sum(a * np.linalg.norm(part, axis=0) for a, part in zip(longest, parts, strict=True))
+    update = update + np.abs(made.values[at + "out.bias"]).max(axis=0)
+    made.note(f"{at}attention (update)", update)
+    return np.asarray(update)
+
+
 def _projected(
     made: Certificate, layer: int, size: float
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], list[np.ndarray]]:
     """q, k and v of each head as matrices (width + 1, head width) that meet (h / H, 1)."""
     graph, at, given = made.graph, f"blocks.{layer}.", made.values
     heads = graph.heads(layer)
-    reading = [i for i, head in enumerate(heads) if head.form != "constant"]
+    reading = [i for i, head in enumerate(heads) if head.reads]
     if graph.reads_one_row(layer):
         v = _scaled_rows(given[at + "v.weight"], size)
         if reading:
@@ -195,7 +208,7 @@ def _projected(
         elif reading:
             q, both = both[:, :inner], both[:, inner:]
         k, v = both[:, :inner], both[:, inner:]
-        if not reading:
+        if graph.sums_values(layer):
             v = v * graph.spec.tokens_in(layer)
     cut = lambda matrix: dict(zip(reading, np.split(matrix, len(reading), axis=1), strict=True))  # noqa: E731
     queries, keys = (cut(q), cut(k)) if reading else ({}, {})
@@ -224,6 +237,8 @@ def _row_weight(made: Certificate, layer: int, index: int, name: str, score: flo
     given = lambda value: float(np.abs(made.values.get(f"blocks.{layer}.heads.{index}.{value}", 0.0)).max())  # noqa: E731
     if entry.family == "constant":
         return tokens * (given("constant") if entry.fitted else entry.coefficients[0] / tokens)
+    if entry.family == "static":
+        return float(np.abs(made.values[f"blocks.{layer}.heads.{index}.static"]).sum(axis=1).max())
     score *= _factor(made, layer, index, name)
     made.note(f"{place} (scores)", score * tokens)
     if entry.family == "linear":

@@ -99,6 +99,15 @@ class Graph:
         fold = self.rewrites.fold
         return tuple(head_of(ids, fold, lambda: self._skips_scores(layer)) for ids in self.softmax_ids(layer))
 
+    def mixes_tokens(self, layer: int) -> bool:
+        """Whether secret weights mix the tokens of every head before any product, so that none has a v."""
+        mixes = all(head.names == ("static_attn",) for head in self.heads(layer))
+        return mixes and self.rewrites.fold and not self.reads_one_row(layer)
+
+    def sums_values(self, layer: int) -> bool:
+        """Whether every head reads only the sum of its values, so that one row stands for all."""
+        return all(head.form == "constant" for head in self.heads(layer))
+
     def _skips_scores(self, layer: int) -> bool:
         head_width = self.spec.width // self.block(layer).heads
         pays = linear_pays(self.query_rows(layer), self.spec.tokens_in(layer), head_width)

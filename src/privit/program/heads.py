@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from privit.operators import BY_ID, BY_NAME, Operator
+from privit.operators import BY_ID, BY_NAME, UNSCORED, Operator
 
-Form = Literal["scores", "linear", "constant"]
+Form = Literal["scores", "linear", "constant", "static"]
 Key = tuple[int, str]
 """A head and an operator: the rows of that head that run it."""
 
@@ -32,6 +32,11 @@ class Head:
         return tuple(name for name, _ in self.groups)
 
     @property
+    def reads(self) -> bool:
+        """Whether it has a q and a k at all."""
+        return self.form not in UNSCORED
+
+    @property
     def quadratic(self) -> str | None:
         """The fitted square, if one occurs: the values carry its sign, which other rows must undo."""
         return next((name for name in self.names if _fitted(name, "square")), None)
@@ -41,7 +46,7 @@ class Head:
         """The rows whose scores exist, by operator."""
         if self.form != "scores":
             return {}
-        return {name: rows for name, rows in self.groups if BY_NAME[name].family != "constant"}
+        return {name: rows for name, rows in self.groups if BY_NAME[name].family not in UNSCORED}
 
 
 def head_of(ids: np.ndarray, fold: bool, skips_scores: Callable[[], bool]) -> Head:
@@ -49,8 +54,8 @@ def head_of(ids: np.ndarray, fold: bool, skips_scores: Callable[[], bool]) -> He
     entries = present(ids)
     groups = tuple((entry.name, np.flatnonzero(ids == entry.id)) for entry in entries)
     families = {entry.family for entry in entries}
-    if families == {"constant"}:
-        return Head("constant", groups)
+    if families <= set(UNSCORED):
+        return Head("static" if "static" in families else "constant", groups)
     if families == {"linear"} and len(entries) == 1:
         return Head("linear" if skips_scores() else "scores", groups, entries[0].name)
     unfolded = Head("scores", groups)
@@ -106,4 +111,4 @@ def _fitted(name: str, family: str) -> bool:
 
 
 def _public(entry: Operator) -> bool:
-    return not entry.fitted and entry.family != "constant"
+    return not entry.fitted and entry.family not in UNSCORED

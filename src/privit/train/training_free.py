@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from privit.config import Budget, SearchConfig, budgets_problems
+from privit.config import SearchConfig
+from privit.cost.budgets.budget import Budget, budgets_problems
 from privit.cost.budgets.price import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.earlier import as_before_norms, with_norms

@@ -13,7 +13,7 @@ from privit.train.student.activations import FUNCTIONS as TORCH_FUNCTIONS
 def test_each_operator_computes_what_its_torch_twin_computes(entry) -> None:
     rng = np.random.default_rng(entry.id)
     x = (2 * rng.standard_normal((4, 6))).astype(np.float32)
-    shapes = {"channel": (6,), "head": (4, 1), "site": ()}
+    shapes = {"channel": (6,), "head": (4, 1), "pair": (4, 6), "site": ()}
     parameters = {n: np.float32(rng.standard_normal(shapes[per])) for n, per in entry.parameters.items()}
     if entry.kind == "norm":
         _compare_norms(entry, np.square(x[:, :1]), np.abs(x[:, 1:2]), parameters)

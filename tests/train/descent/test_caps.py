@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from privit.config import Budget
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.price import Price
 from privit.cost.budgets.pricing import JointPricer, Pricer
 from privit.errors import BudgetError

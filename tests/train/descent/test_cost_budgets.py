@@ -11,7 +11,8 @@ import pytest
 import torch
 from tiny import FINETUNE, SEARCH
 
-from privit.config import Budget, SearchConfig, check_config, free_choices, from_json, keep, spend, to_json
+from privit.config import SearchConfig, check_config, free_choices, from_json, to_json
+from privit.cost.budgets.budget import Budget, keep, spend
 from privit.cost.budgets.price import Price
 from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError, RequestError

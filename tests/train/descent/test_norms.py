@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tiny import GELU_SITES, SEARCH, SOFTMAX_SITES
 
-from privit.config import Budget, Descent, FinetuneConfig
+from privit.config import Descent, FinetuneConfig
+from privit.cost.budgets.budget import Budget
 from privit.errors import TrainingDiverged
 from privit.operators import FITTED
 from privit.runs import load_run

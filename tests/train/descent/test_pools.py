@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privit.config import spend
+from privit.cost.budgets.budget import spend
 from privit.cost.budgets.price import Price
 from privit.cost.budgets.pricing import Pricer
 from privit.errors import BudgetError

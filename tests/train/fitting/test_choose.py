@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny import FINETUNE, GELU_SITES, SEARCH, SOFTMAX_SITES
 
-from privit.config import Budget, keep
+from privit.cost.budgets.budget import Budget, keep
 from privit.errors import BudgetError, RequestError
 from privit.runs import load_run, read_arrays
 from privit.spec import PAPER_KINDS, Granularity, vit_spec

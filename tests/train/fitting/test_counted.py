@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from privit.config import Budget
+from privit.cost.budgets.budget import Budget
 from privit.data.datasets import preprocess_split
 from privit.errors import BudgetError, RequestError
 from privit.operators import FITTED, operator

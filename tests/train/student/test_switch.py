@@ -53,7 +53,7 @@ def run_one(sites: Sites, name: str, values: Tensor) -> Tensor:
     """One operator on all values, straight from the table's function."""
     held = getattr(sites, name) if operator(name).parameters else {}
     trailing = () if sites.kind == "gelu" else (1, 1)
-    parameters = {key: value.reshape(-1, *trailing) for key, value in held.items()}
+    parameters = {key: v if v.dim() > 1 else v.reshape(-1, *trailing) for key, v in held.items()}
     return FUNCTIONS[name](values, parameters, sites.setting)
 
 

@@ -16,6 +16,8 @@ WITHOUT_SQUARE = "-without-square"
 DEFAULT_CIRCUITS = "fixed32-ring32"
 
 Cost = Callable[[int], float]
+LINEAR = (*DEGREES, "static", "reused")
+"""The families whose operators cost the squares they have, if any: each party does the rest alone."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _polynomials(square: Cost) -> dict[str, Cost]:
     return {
         entry.name: square if entry.family == "square" or entry.name == "linear_norm" else _free
         for entry in TABLE
-        if entry.family in DEGREES or entry.family == "reused"
+        if entry.family in LINEAR
     }
 
 
@@ -128,7 +130,7 @@ def _circuits(setting: str, square: bool) -> Profile:
         return lambda n: and_gates(function, setting, n)
 
     # A circuit is called like the operator that it computes.
-    functions = [entry.name for entry in TABLE if entry.family not in (*DEGREES, "reused")]
+    functions = [entry.name for entry in TABLE if entry.family not in LINEAR]
     costs = {function: counted(function) for function in functions}
     # A row of squares is as many single squares; the linear part of a quadratic is free.
     squared: Cost = (lambda n: n * and_gates("square", setting, 1)) if square else _free

@@ -22,6 +22,10 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
     if graph.reads_one_row(layer):
         _class_token(graph, layer, heads, inner, note)
         return
+    if graph.mixes_tokens(layer):
+        _static(graph, len(heads) * rows, spec.tokens_in(layer), spec.width, note)
+        note("matmul_weight", rows, len(heads) * spec.width, spec.width)
+        return
     _project(graph, layer, heads, inner, note)
     _by_scores(graph, layer, heads, inner, note)
     for head in heads:
@@ -32,13 +36,15 @@ def attention(graph: Graph, layer: int, note: Recorder) -> None:
         for entry in (BY_NAME[name] for name in head.names):
             if entry.family == "constant":
                 _constant(entry, head, inner, spec.tokens_in(layer), note)
+            elif entry.family == "static":
+                _static(graph, dict(head.groups)[entry.name].size, spec.tokens_in(layer), inner, note)
     note("matmul_weight", rows, spec.width, spec.width)
 
 
 def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
     """One query row a head, as in `serve/model/class_token.py`: weights meet one row, not all tokens."""
     width, tokens = graph.spec.width, graph.spec.tokens_in(layer)
-    reading = sum(head.form != "constant" for head in heads)
+    reading = sum(head.reads for head in heads)
     norm = graph.norm(f"blocks.{layer}.norm1")
     # What the server alone knows of both factors is listed as if it were shared.
     by_factor = "multiply_weight" if norm.constant else "multiply"
@@ -50,8 +56,12 @@ def _class_token(graph: Graph, layer: int, heads: Sequence[Head], inner: int, no
         _weights(graph, layer, heads, note)
         note(by_factor, len(heads) * tokens if norm.scales else 0)
         note.own("matmul", len(heads), tokens, width)
-    else:
+    elif graph.sums_values(layer):
         _constant_heads(norm, heads, tokens, width, note)
+    else:
+        note("multiply" if norm.constant else "multiply_weight", len(heads) * tokens if norm.scales else 0)
+        shared = norm.scales and not norm.constant
+        note.own("matmul" if shared else "matmul_weight", len(heads), tokens, width)
     note("matmul_weight", len(heads), width + 1, width)
     _normalised(graph, layer, heads, inner, note)
     note("matmul_weight", 1, width, width)
@@ -104,10 +114,20 @@ def _constant(entry: Operator, head: Head, inner: int, tokens: int, note: Record
         note("multiply_weight", inner)
 
 
+def _static(graph: Graph, rows: int, tokens: int, width: int, note: Recorder) -> None:
+    """Secret weights on the left: images are more columns of what they mix."""
+    columns = graph.batch.images * width
+    if tokens > 1:
+        note.product("matmul_weight", rows, tokens, columns)
+    else:
+        # One token is scaled, which the compiler sees.
+        note.once("multiply_weight", rows * columns)
+
+
 def _project(graph: Graph, layer: int, heads: Sequence[Head], inner: int, note: Recorder) -> None:
     width = graph.spec.width
-    reading = sum(head.form != "constant" for head in heads) * inner
-    if not reading:
+    reading = sum(head.reads for head in heads) * inner
+    if graph.sums_values(layer):
         note.once("scale_weight", width if graph.spec.tokens_in(layer) > 1 else 0)
         note("matmul_weight", 1, width, width)
         return

@@ -117,6 +117,11 @@ def constant_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
     return jnp.broadcast_to(parameters["c0"], scores.shape)
 
 
+def static_attn(scores: Array, parameters: Parameters, tokens: int) -> Array:
+    """w."""
+    return jnp.broadcast_to(parameters["w"], scores.shape)
+
+
 def layer_norm(variance: Array, carried: Array | None, parameters: Parameters, eps: float) -> Array:
     """1 / sqrt(v + eps)."""
     return lax.rsqrt(variance + eps)

@@ -16,7 +16,16 @@ from privit.program.guard import divides
 from privit.program.heads import Head, Key, public_factors, secret_factors
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import NUMERATORS
-from privit.serve.model.images import own_product, product, repeated, rows_of_all, sum_of_rows, transposed
+from privit.serve.model.images import (
+    for_all,
+    left_product,
+    own_product,
+    product,
+    repeated,
+    rows_of_all,
+    sum_of_rows,
+    transposed,
+)
 from privit.serve.model.rows import merge_rows, take_rows
 
 Values = Mapping[str, Array]
@@ -26,6 +35,8 @@ Observe = Callable[[str, Array], None]
 
 def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Observe | None = None) -> Array:
     """Normalised tokens (N, width) to tokens (rows that leave the block, width)."""
+    if graph.mixes_tokens(layer):
+        return _mixed_tokens(graph, layer, values, x)
     heads = graph.heads(layer)
     q, k, v = project(graph, layer, values, x)
     attended: Rows = {}
@@ -40,6 +51,9 @@ def attention(graph: Graph, layer: int, values: Values, x: Array, observe: Obser
         for name, rows in head.groups:
             if BY_NAME[name].family == "constant":
                 attended[index, name] = _constant(graph, layer, values, index, name, rows.size, v[index])
+            elif BY_NAME[name].family == "static":
+                weight = values[f"blocks.{layer}.heads.{index}.static"]
+                attended[index, name] = left_product(graph.batch, weight, v[index])
         parts = [attended[index, name] for name in head.names]
         places = [rows_of_all(rows, graph.batch.images) for _, rows in head.groups]
         outputs.append(merge_rows(parts, places))
@@ -54,14 +68,14 @@ def project(
     """q and k (rows, head width) by head, where the head reads them, and v of every head."""
     at, heads = f"blocks.{layer}.", graph.heads(layer)
     width = graph.spec.width // len(heads)
-    reading = [i for i, head in enumerate(heads) if head.form != "constant"]
+    reading = [i for i, head in enumerate(heads) if head.reads]
     weight, bias = values[at + "qkv.weight"], values[at + "qkv.bias"]
-    if not reading:
+    if graph.sums_values(layer):
         # Every head reads only the sum of its values: one row stands for all.
         times = x.shape[0] // graph.batch.images
         both = product(graph.batch, sum_of_rows(x, graph.batch.images), weight) + bias * times
         return {}, {}, jnp.split(both, len(heads), axis=1)
-    if graph.rewrites.fused_qkv:
+    if graph.rewrites.fused_qkv or not reading:
         both = product(graph.batch, x, weight) + bias
     else:
         size = len(reading) * width
@@ -72,6 +86,8 @@ def project(
         rows = x[: graph.query_rows(layer) * graph.batch.images]
         q_all = product(graph.batch, rows, values[at + "q.weight"]) + values[at + "q.bias"]
         k_all, v_all = both[:, : len(reading) * width], both[:, len(reading) * width :]
+    elif not reading:
+        return {}, {}, jnp.split(both, len(heads), axis=1)
     else:
         size = len(reading) * width
         q_all, k_all, v_all = both[:, :size], both[:, size : 2 * size], both[:, 2 * size :]
@@ -270,6 +286,15 @@ def _linear(graph: Graph, layer: int, values: Values, index: int, q: Array, k: A
         q = jnp.concatenate([q, jnp.ones((q.shape[0], 1), q.dtype)], axis=1)
     batch = graph.batch
     return own_product(batch, q, own_product(batch, transposed(k, batch.images), v))
+
+
+def _mixed_tokens(graph: Graph, layer: int, values: Values, x: Array) -> Array:
+    """Every head's weights are the server's own: tokens are mixed first, and v and output are one matrix."""
+    at, heads = f"blocks.{layer}.", len(graph.heads(layer))
+    mixed = left_product(graph.batch, values[at + "mix.weight"], x)  # (heads rows, width)
+    side = mixed if heads == 1 else jnp.concatenate(jnp.split(mixed, heads), axis=1)
+    bias = for_all(values[at + "out.bias"], graph.batch.images)
+    return product(graph.batch, side, values[at + "out.weight"]) + bias
 
 
 def _constant(graph: Graph, layer: int, values: Values, index: int, name: str, rows: int, v: Array) -> Array:

@@ -29,7 +29,7 @@ def class_token_attention(
     batch, images = graph.batch, graph.batch.images
     at, heads, tokens = f"blocks.{layer}.", graph.heads(layer), graph.spec.tokens_in(layer)
     width = graph.spec.width // len(heads)
-    reading = [i for i, head in enumerate(heads) if head.form != "constant"]
+    reading = [i for i, head in enumerate(heads) if head.reads]
     rows: Rows = {}
     if reading:
         first = x[:images] if inverse is None else x[:images] * inverse[:images]
@@ -44,12 +44,17 @@ def class_token_attention(
         totals = {}
     for index, head in enumerate(heads):
         name = head.names[0]
-        if BY_NAME[name].family == "constant":
-            one = constant_weight(graph, layer, values, index, name)
+        if not head.reads:
+            static = BY_NAME[name].family == "static"
+            one = (
+                values[f"{at}heads.{index}.static"]
+                if static
+                else constant_weight(graph, layer, values, index, name)
+            )
             rows[index, name] = jnp.broadcast_to(one, (images, tokens))
     keys = [(index, head.names[0]) for index, head in enumerate(heads)]
     weights = jnp.concatenate([rows[key] for key in keys], axis=0)  # (heads, N)
-    if not reading and inverse is None:
+    if graph.sums_values(layer) and inverse is None:
         # Every head weights all tokens alike, and the server folded their scale: one sum stands for all.
         mixed = weights[:, :1] * _to_heads(sum_of_rows(x, images), len(heads), images)
     else:

@@ -133,9 +133,11 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
     q_columns, v_columns = (xp.repeat(xp.stack(x), width) for x in (q_scale, v_sign))
     q = (q[0] * q_columns, q[1] * q_columns)
     v = (v[0] * v_columns, v[1] * v_columns)
-    read = np.flatnonzero(np.repeat([h.form != "constant" for h in heads], width))
+    read = np.flatnonzero(np.repeat([h.reads for h in heads], width))
     parts = [(x[0][:, read], x[1][read]) for x in (q, k)] + [v]
     out = _before_residual(graph, layer, 1, weights[at + "out.weight"], weights[at + "out.bias"], weights)
+    if graph.mixes_tokens(layer):
+        return _mixed_tokens(graph, layer, parts[2], out, weights)
     values |= {at + "out.weight": out[0], at + "out.bias": out[1]}
     if graph.reads_one_row(layer):
         return values | _one_row(xp, at, *parts)
@@ -145,6 +147,23 @@ def _attention(graph: Graph, layer: int, weights: Weights) -> Values:
     return values | {
         at + "qkv.weight": xp.concatenate([p[0] for p in parts], 1),
         at + "qkv.bias": xp.concatenate([p[1] for p in parts]),
+    }
+
+
+def _mixed_tokens(
+    graph: Graph, layer: int, v: tuple[Array, Array], out: tuple[Array, Array], weights: Weights
+) -> Values:
+    """What mixes tokens, all heads below each other; v and output as one matrix; a bias for each row."""
+    xp, at, heads = _module(weights), f"blocks.{layer}.", len(graph.heads(layer))
+    mixing = weights[at + "softmax.static_attn.w"][:, : graph.query_rows(layer)]  # (heads, rows, N)
+    behind = xp.split(out[0], heads)
+    joined = [w @ o for w, o in zip(xp.split(v[0], heads, 1), behind, strict=True)]
+    biases = xp.stack([b @ o for b, o in zip(xp.split(v[1], heads), behind, strict=True)])  # (heads, width)
+    return {
+        at + "mix.weight": mixing.reshape(-1, mixing.shape[-1]),
+        at + "out.weight": xp.concatenate(joined),
+        # A row's weights need not add up to 1, so each has a bias of its own.
+        at + "out.bias": mixing.sum(-1).T @ biases + out[1],
     }
 
 
@@ -191,15 +210,19 @@ def _v_sign(graph: Graph, layer: int, index: int, head: Head, weights: Weights) 
 
 
 def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: Weights) -> Values:
-    """The few secret numbers that a head's rows need beside the weights, each (1, 1)."""
+    """What a head's rows need beside the weights: numbers (1, 1), and static rows' weights (rows, N)."""
     at = f"blocks.{layer}.heads.{index}."
     found: Values = {}
+    static: Values = {}
     for name in head.names:
         entry = BY_NAME[name]
         if not entry.fitted:
             continue
         coefficients = _fitted(layer, index, name, weights)
-        if entry.family == "square":
+        if entry.family == "static":
+            rows = dict(head.groups)[name]
+            static[at + "static"] = coefficients[0][rows] * _v_sign(graph, layer, index, head, weights)
+        elif entry.family == "square":
             root, sign = _curvature(graph, layer, index, name, weights)
             shift = sign * coefficients[1] / (2 * root)
             found |= {"shift": shift, "level": sign * coefficients[2] - shift * shift}
@@ -213,7 +236,7 @@ def _head_parameters(graph: Graph, layer: int, index: int, head: Head, weights: 
                 found["linear_scale"] = coefficients[0]
         else:
             found["constant"] = coefficients[0]
-    return {at + name: value.reshape(1, 1) for name, value in found.items()}
+    return static | {at + name: value.reshape(1, 1) for name, value in found.items()}
 
 
 def _mlp(graph: Graph, layer: int, weights: Weights) -> Values:

@@ -59,6 +59,13 @@ def product(batch: Batch, left: Array, right: Array) -> Array:
     return jnp.concatenate([part @ right for part in parts])
 
 
+def left_product(batch: Batch, weight: Array, rows: Array) -> Array:
+    """Each image's rows mixed by the server's weights: images are more columns of one product."""
+    if batch.images == 1:
+        return product(batch, weight, rows)
+    return product(batch, weight, rows.reshape(weight.shape[1], -1)).reshape(-1, rows.shape[1])
+
+
 def own_product(batch: Batch, left: Array, right: Array) -> Array:
     """The product of each image's own two matrices, (n, k) and (k, m) of every image to (n, m)."""
     if batch.images == 1:

@@ -15,12 +15,11 @@ from jax import Array, lax
 
 from privit.operators import Operator
 from privit.plan import OWN_FACTOR
-from privit.program.choices import Batch
 from privit.program.graph import Graph
 from privit.program.norms import Norm
 from privit.program.ranges import GUARD
 from privit.serve.model.activations import FUNCTIONS
-from privit.serve.model.images import product
+from privit.serve.model.images import left_product
 
 Values = Mapping[str, Array]
 Observe = Callable[[str, Array], None]
@@ -150,22 +149,15 @@ def pool(graph: Graph, layer: int, values: Values, stream: Stream) -> Stream:
     patches, factor = stream.tokens[first:], stream.factor
     matrix = values[f"blocks.{layer}.pool.weight"]
     if factor is None or not graph.carries(layer, only_patches=True):
-        mixed = _mix(graph.batch, matrix, patches)
+        mixed = left_product(graph.batch, matrix, patches)
         mixed_factor = jnp.zeros((mixed.shape[0], 1), patches.dtype)
     else:
-        both = _mix(graph.batch, matrix, jnp.concatenate([patches, factor[first:]], axis=1))
+        both = left_product(graph.batch, matrix, jnp.concatenate([patches, factor[first:]], axis=1))
         mixed, mixed_factor = both[:, :-1], both[:, -1:]
     if first:
         mixed = jnp.concatenate([stream.tokens[:first], mixed])
         mixed_factor = mixed_factor if factor is None else jnp.concatenate([factor[:first], mixed_factor])
     return Stream(mixed, None if factor is None else mixed_factor)
-
-
-def _mix(batch: Batch, matrix: Array, rows: Array) -> Array:
-    """Each image's rows mixed by one matrix: images are more columns of one product."""
-    if batch.images == 1:
-        return product(batch, matrix, rows)
-    return product(batch, matrix, rows.reshape(matrix.shape[1], -1)).reshape(-1, rows.shape[1])
 
 
 def pack(graph: Graph, layer: int, stream: Stream) -> Array:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from privit.config import Budget, type_problems
+from privit.config import type_problems
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.price import Price
 from privit.errors import PrivitError
 from privit.presets import Preset

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from privit.config import Budget, SearchConfig, budgets_problems, cost_name, free_choices
+from privit.config import SearchConfig, free_choices
+from privit.cost.budgets.budget import Budget, budgets_problems, cost_name
 from privit.cost.budgets.floors import least_cost
 from privit.cost.budgets.ladder import below_floor
 from privit.cost.budgets.price import ENGINE_UNITS, Price, Unit

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privit.config import Budget, FinetuneConfig
+from privit.config import FinetuneConfig
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.price import Price
 from privit.errors import RequestError
 from privit.presets import Preset

@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from privit.config import Budget, SearchConfig
+from privit.config import SearchConfig
+from privit.cost.budgets.budget import Budget
 from privit.errors import BudgetError
 from privit.runs import load_run, read_json, write_text
 

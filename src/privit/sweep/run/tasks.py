@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privit.config import Budget, to_json
+from privit.config import to_json
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.price import Price
 from privit.presets import Preset
 from privit.spec import switched_kinds

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from privit.config import Budget, SearchConfig
+from privit.config import SearchConfig
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.ladder import Ladder, Losses, below_floor, cheapest_plan, make_ladder
 from privit.cost.budgets.price import ENGINE_UNITS, Price, Unit
 from privit.cost.budgets.pricing import JointPricer, Pricer

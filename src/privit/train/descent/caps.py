@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from privit.config import Budget
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.ladder import Losses
 from privit.cost.budgets.price import Price, Unit
 from privit.cost.budgets.pricing import Pricer

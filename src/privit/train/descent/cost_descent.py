@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from privit.config import Budget, Descent, SearchConfig
+from privit.config import Descent, SearchConfig
+from privit.cost.budgets.budget import Budget
 from privit.cost.budgets.ladder import make_ladder
 from privit.cost.budgets.marginal import Charges, charges
 from privit.operators import operator

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from privit.config import Budget, SearchConfig
+from privit.config import SearchConfig
+from privit.cost.budgets.budget import Budget
 from privit.errors import BudgetError
 from privit.operators import operator
 from privit.plan import Plan, plan_from_ids, site_budget, uniform_plan

@@ -31,6 +31,7 @@ from privit.train.fitting.moments import (
     bounded_quadratic,
     linear_sums,
     power_sums,
+    static_sums,
 )
 from privit.train.fitting.norms import norm_sums, set_norm
 from privit.train.fitting.sensitivity import token_weights
@@ -212,6 +213,8 @@ class _Fit:
             target = self._seen_heads(exact.softmax(their_scores) @ their_values)
         else:
             target = exact.softmax(scores) @ values
+        if entry.family == "static":
+            return static_sums(values, target)
         weight = self.weight("softmax", layer, part).unsqueeze(1) * rows
         return attention_sums(
             scores, values, target, weight.expand(scores.shape[:3]), list(POWERS[entry.name].values())
@@ -259,6 +262,11 @@ class _Fit:
         """Solves the sums and fills the operator's parameters in."""
         held = getattr(sites, entry.name)
         scale = 1.0 / sites.setting if isinstance(sites.setting, int) else 1.0
+        if entry.family == "static":
+            prior = torch.full_like(sums.right, entry.initial["w"] * scale)
+            sums = sums.shared() if self.config.shared else sums
+            held["w"].copy_(sums.solve(prior, self.config.ridge).mT)
+            return
         initial = torch.tensor(
             [entry.initial[name] * scale for name in POWERS[entry.name]], dtype=torch.float64
         )
@@ -327,10 +335,11 @@ def mixed_values(block: Block, x: Tensor) -> Tensor:
 def _fitted_operators(sites: Sites) -> list[Operator]:
     """The operators of a layer that have parameters to fit."""
     present = [entry for entry, _ in sites.groups] if sites.frozen else [sites.exact, sites.stand_in]
-    unknown = [entry.name for entry in present if entry.parameters and entry.name not in POWERS]
+    fitted = [entry for entry in present if entry.parameters]
+    unknown = [entry.name for entry in fitted if entry.name not in POWERS and entry.family != "static"]
     if unknown:
         raise RequestError(f"no fit is known for {', '.join(unknown)}", f"fitted: {', '.join(POWERS)}")
-    return [entry for entry in present if entry.parameters]
+    return fitted
 
 
 def _has_stand_in(sites: Sites) -> bool:

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from privit.operators import TABLE
 
-POWERS: dict[str, dict[str, int]] = {entry.name: entry.powers for entry in TABLE if entry.fitted}
-"""The operators that can be fitted: each parameter and the power of the input that it multiplies."""
+POWERS: dict[str, dict[str, int]] = {
+    entry.name: entry.powers for entry in TABLE if entry.fitted and entry.family != "static"
+}
+"""The polynomials that can be fitted: each parameter and the power of the input that it multiplies."""
 
 # Keeps the equations of a channel that never varies, or of a site that never occurs, solvable.
 FLOOR = 1e-9
@@ -87,6 +89,16 @@ def attention_sums(
     weighted = (features * rows).double().transpose(-2, -1)
     goal = target.transpose(0, 1).reshape(heads, -1, 1)
     return Sums(weighted @ features.double(), weighted @ goal.double())
+
+
+def static_sums(values: Tensor, target: Tensor) -> Sums:
+    """Sums for weights of their own for every row, which take values to `target`, both (B, H, N, D).
+
+    A head is an owner, a key a feature and a row a target: what a row counts changes none of its weights.
+    """
+    keys = values.permute(1, 2, 0, 3).flatten(2).double()  # (H, N, B D)
+    rows = target.permute(1, 2, 0, 3).flatten(2).double()
+    return Sums(keys @ keys.mT, keys @ rows.mT)
 
 
 def linear_sums(features: Tensor, target: Tensor, weight: Tensor) -> Sums:

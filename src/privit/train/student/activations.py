@@ -113,6 +113,11 @@ def constant_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor
     return parameters["c0"].expand_as(scores)
 
 
+def static_attn(scores: Tensor, parameters: Parameters, tokens: int) -> Tensor:
+    """w."""
+    return parameters["w"].expand_as(scores)
+
+
 def layer_norm(variance: Tensor, carried: Tensor | None, parameters: Parameters, eps: float) -> Tensor:
     """1 / sqrt(v + eps)."""
     return (variance + eps).rsqrt()

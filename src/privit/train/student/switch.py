@@ -136,7 +136,9 @@ class Sites(nn.Module):
         return FUNCTIONS[entry.name](values, parameters, self.setting)
 
     def _spread(self, parameter: Tensor, values: Tensor) -> Tensor:
-        """One value per channel or head, shaped to broadcast against ungrouped values."""
+        """Parameters shaped to broadcast against ungrouped values."""
+        if parameter.dim() > 1:
+            return parameter.to(values.dtype)  # (heads, N, N)
         axes = (1,) * (0 if self.kind == "gelu" else values.dim() - 2)
         return parameter.reshape(-1, *axes).to(values.dtype)
 
@@ -148,7 +150,9 @@ class Sites(nn.Module):
         owner = places % self.owners if self.kind == "gelu" else places // (self.shape[1:] or (1,))[0]
         axes = (1,) * (piece.dim() - 2)
         parameters = {
-            name: p.index_select(0, owner).reshape(-1, *axes).to(piece.dtype)
+            name: p.flatten(0, len(self.shape) - 1).index_select(0, places).to(piece.dtype)
+            if p.dim() > 1
+            else p.index_select(0, owner).reshape(-1, *axes).to(piece.dtype)
             for name, p in self._parameters_of(entry).items()
         }
         return FUNCTIONS[entry.name](piece, parameters, self.setting)
@@ -182,8 +186,13 @@ class Sites(nn.Module):
         scale = 1.0 / self.setting if isinstance(self.setting, int) else 1.0
         for name, entry in wanted.items():
             if not hasattr(self, name):
-                shape = self.shape if self.kind == "norm" else (self.owners,)
-                values = {p: torch.full(shape, entry.initial[p] * scale) for p in entry.parameters}
+                shapes: dict[str, Shape] = {"site": self.shape}
+                if isinstance(self.setting, int):
+                    shapes["pair"] = (self.owners, self.setting, self.setting)
+                values = {
+                    p: torch.full(shapes.get(per, (self.owners,)), entry.initial[p] * scale)
+                    for p, per in entry.parameters.items()
+                }
                 self.add_module(name, nn.ParameterDict(values))
 
 

@@ -88,6 +88,8 @@ class Block(nn.Module):
         q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, N, D)
         if self.softmax.only == "softmax" and observe is ignore:
             mixed = softmax_attention(q, k, v)
+        elif self.softmax.only == "static_attn" and observe is ignore:
+            mixed = self.softmax.get_parameter("static_attn.w").to(v.dtype) @ v  # No scores are read.
         else:
             scores = (q * (1.0 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)  # (B, H, N, N)
             observe("score", scores)
@@ -268,7 +270,7 @@ class Student(nn.Module):
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(D)) v of heads (B, H, N, D), in torch's fused kernel."""
-    if q.device.type != "cpu" or q.dtype == torch.float32:
+    if q.device.type != "cpu" or q.dtype not in (torch.bfloat16, torch.float16):
         return F.scaled_dot_product_attention(q, k, v)
     # On processors the kernel's way back takes 3.5 times as long in bfloat16 as in single precision.
     with torch.autocast("cpu", enabled=False):
