@@ -200,7 +200,7 @@ FITTED = {"gelu": "quadratic", "softmax": "quadratic_attn", "norm": "reused_norm
 """Stand-ins whose parameters are fitted to the teacher."""
 FREE = {
     "quadratic": "affine",
-    "quadratic_attn": "constant_attn",
+    "quadratic_attn": "static_attn",
     "squared_attn": "uniform_attn",
     "linear_norm": "reused_norm",
 }

@@ -40,7 +40,7 @@ def test_an_amount_in_a_second_unit_and_sites_are_caps() -> None:
 
 def test_every_kind_with_a_square_gets_a_third_choice_without_one() -> None:
     fitted = with_choices(SearchConfig(), fitted=True)
-    assert (fitted.stand_in, fitted.free) == (FITTED, {"gelu": "affine", "softmax": "constant_attn"})
+    assert (fitted.stand_in, fitted.free) == (FITTED, {"gelu": "affine", "softmax": "static_attn"})
     assert with_choices(SearchConfig(), fitted=False).free == {"softmax": "uniform_attn"}
 
 

@@ -73,7 +73,7 @@ def rounds_of(spec: Spec, **names: str) -> int:
 
 def test_norms_stay_unless_they_are_searched(searched: Any, teacher_run: Path) -> None:
     spec = read_model(load_run(teacher_run)).subject.spec
-    cheap = {"gelu": "affine", "softmax": "constant_attn"}
+    cheap = {"gelu": "affine", "softmax": "static_attn"}
     between = (rounds_of(spec, **cheap, norm="reused_norm") + rounds_of(spec, **cheap)) // 2
     budget = ("--max-rounds", str(between), "--protocol", "semi2k-benchmark")
     result, operators = searched("--norms", *budget)
@@ -95,7 +95,7 @@ def test_tokens_may_be_given_or_chosen_by_the_budget(
     result, _ = searched("--keep", "0.2", "--tokens", "5,2")
     assert result["tokens"] == [5, 2]
     assert read_model(load_run(tmp_path / "search")).subject.spec == with_tokens(spec, [5, 2])
-    free = uniform_plan(spec, "affine", "constant_attn", norm="layer_norm")
+    free = uniform_plan(spec, "affine", "static_attn", norm="layer_norm")
     least = estimate(spec, free, "paper").total
     auto = [
         "search",

@@ -9,7 +9,7 @@ import pytest
 from programs import SPEC, drawn_case, public_of, ranges_for
 
 from privit.errors import RequestError
-from privit.plan import plan_from_counts
+from privit.plan import plan_from_counts, uniform_plan
 from privit.program.choices import MOST_IMAGES, TOGETHER, Batch, batch_for
 from privit.program.graph import Graph
 from privit.program.operations import operations
@@ -26,6 +26,14 @@ SEEDS = (3, 15, 20, 25, 35, 71, 78, 128, 136, 168)
 def test_the_list_of_a_batch_is_what_the_compiled_program_runs(seed: int) -> None:
     spec, plan, known = drawn_case(seed)
     public, batch = replace(public_of(spec, known), guard=seed % 2 == 1), BATCHES[seed % len(BATCHES)]
+    program = compile_program(public, plan, batch=batch)
+    found = Counter(program_operations(program.code, [entry.owner for entry in program.inputs]))
+    assert Counter(o for _, part in operations(Graph.of(public, plan, None, batch)) for o in part) == found
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+def test_images_are_more_columns_of_what_static_attention_mixes(batch: Batch) -> None:
+    plan, public = uniform_plan(SPEC, "quadratic", "static_attn"), public_of(SPEC, ranges_for(SPEC))
     program = compile_program(public, plan, batch=batch)
     found = Counter(program_operations(program.code, [entry.owner for entry in program.inputs]))
     assert Counter(o for _, part in operations(Graph.of(public, plan, None, batch)) for o in part) == found

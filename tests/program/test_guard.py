@@ -89,6 +89,24 @@ def test_a_weight_that_lets_values_wrap_is_found(name: str, place: str) -> None:
     assert place in [reach.place for reach in certificate.open_places]
 
 
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("blocks.0.mix.weight", "blocks.0.attention (mixed)"),
+        ("blocks.0.out.weight", "blocks.0.attention (update)"),
+        ("blocks.1.heads.0.static", "blocks.1.attention (update)"),
+    ],
+)
+def test_static_attention_is_certified_and_a_weight_that_lets_it_wrap_is_found(name: str, place: str) -> None:
+    plan = uniform_plan(SPEC, "quadratic", "static_attn")
+    public = guarded(plan, True)
+    values = server_values(public, plan, weights_of(SPEC, plan))
+    graph = Graph.of(public, plan)
+    assert [str(r) for r in certify(graph, values, 1.0).open_places if "squared)" not in r.place] == []
+    values[name] = values[name] * np.float32(1e10)
+    assert place in [reach.place for reach in certify(graph, values, 1.0).open_places]
+
+
 def test_a_bound_in_the_artifact_replaces_the_loose_one() -> None:
     public = guarded(FITTED, True)
     key = "guard.blocks.0.squares"

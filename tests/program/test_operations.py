@@ -17,10 +17,11 @@ from privit.program.operations.as_written import written_operations
 from privit.serve.compile.compile import program_of
 from privit.serve.compile.listing import program_operations
 from privit.serve.model.as_written import written_inputs, written_parts
-from privit.spec import Granularity
+from privit.spec import Granularity, with_tokens
 
 MEAN = replace(SPEC, pooling="mean", final_norm="after_pool")
 SCALED = replace(SPEC, blocks=tuple(replace(block, layer_scale=True) for block in SPEC.blocks))
+POOLED = with_tokens(SPEC, (5, 2))
 CASES = {
     "untouched": (SPEC, uniform_plan(SPEC), {}),
     "kept by count": (SPEC, plan_from_counts(SPEC, [2, 1], [3, 2]), ranges_for(SPEC)),
@@ -28,6 +29,8 @@ CASES = {
     "every operator, short forms": (SPEC, drawn_plan(SPEC, Granularity(), 2), ranges_for(SPEC)),
     "by element and head": (SPEC, drawn_plan(SPEC, Granularity("element", "head"), 3), {}),
     "by layer": (SCALED, drawn_plan(SCALED, Granularity("layer", "layer"), 4), {}),
+    "static attention": (SPEC, uniform_plan(SPEC, "quadratic", "static_attn"), ranges_for(SPEC)),
+    "static attention, a pool": (POOLED, uniform_plan(POOLED, "affine", "static_attn"), {}),
     "mean pooling": (MEAN, drawn_plan(MEAN, Granularity(), 5), ranges_for(MEAN)),
 }
 

@@ -21,6 +21,6 @@ def test_no_ranges_make_a_plan_cheaper_than_its_least_cost() -> None:
 
 
 def test_a_plan_of_one_operator_for_each_kind_is_named_by_these() -> None:
-    names = ("affine", "constant_attn", "layer_norm")
-    plan = uniform_plan(SPEC, "affine", "constant_attn", norm="layer_norm")
+    names = ("affine", "static_attn", "layer_norm")
+    plan = uniform_plan(SPEC, "affine", "static_attn", norm="layer_norm")
     assert least_cost(SPEC, PRICE, Granularity(), *names) == least_cost_of(plan, SPEC, PRICE)

@@ -21,7 +21,7 @@ WHOLE = vit_spec(image_size=12, patch_size=4, width=16, depth=6, heads=2, classe
 SPEC = with_tokens(WHOLE, [10, 10, 10, 10, 5, 5])
 OPTIONS = {
     "gelu": ("affine", "quadratic", "gelu"),
-    "softmax": ("constant_attn", "quadratic_attn", "softmax"),
+    "softmax": ("static_attn", "quadratic_attn", "softmax"),
     "norm": ("reused_norm", "linear_norm", "layer_norm"),
 }
 BUDGETS = 20

@@ -20,7 +20,7 @@ from privit.train.student.vit import Student
 SPEC = vit_spec(image_size=12, patch_size=4, width=16, depth=4, heads=2, classes=10, channels=1)
 OPTIONS = {
     "gelu": ("affine", "quadratic", "gelu"),
-    "softmax": ("constant_attn", "quadratic_attn", "softmax"),
+    "softmax": ("static_attn", "quadratic_attn", "softmax"),
     "norm": ("reused_norm", "linear_norm", "layer_norm"),
 }
 EXACT_NORMS = OPTIONS | {"norm": ("layer_norm",)}

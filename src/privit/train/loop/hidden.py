@@ -30,7 +30,7 @@ def hidden_states(model: Any, images: Tensor) -> tuple[Tensor, dict[str, Tensor]
         if is_hidden_state(name):
             found[name] = value
 
-    return model(images, observe=observe), found
+    return model(images, observe=observe, inside=False), found
 
 
 def hidden_error(student: Student, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from privit.config import TrainConfig
+from privit.operators import BY_NAME
 from privit.train.student.vit import is_operator_parameter
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -20,17 +21,22 @@ def is_switch(name: str) -> bool:
     return name.endswith(".switch")
 
 
+def is_coefficient(name: str) -> bool:
+    """Whether a parameter of that name is a coefficient of a fitted polynomial."""
+    return is_operator_parameter(name) and BY_NAME[name.split(".")[-2]].family != "static"
+
+
 def make_optimizer(
     student: nn.Module, config: TrainConfig, switch_learning_rate: float | None
 ) -> torch.optim.AdamW:
     """AdamW over what is trained; switches have a learning rate of their own and no weight decay.
 
-    So may fitted operators have (`operator_rate`): a step that is small for a weight is large for the
-    coefficient of a squared score.
+    So may fitted polynomials have (`operator_rate`): a step that is small for a weight is large for the
+    coefficient of a squared score. Static attention is a matrix of weights like any other.
     """
     trained = [(name, p) for name, p in student.named_parameters() if p.requires_grad]
     rate = getattr(config, "operator_rate", 1.0)
-    slow = {name: p for name, p in trained if rate != 1 and is_operator_parameter(name)}
+    slow = {name: p for name, p in trained if rate != 1 and is_coefficient(name)}
     weights = [(name, p) for name, p in trained if not is_switch(name) and name not in slow]
     switches = [(name, p) for name, p in trained if is_switch(name)]
     groups: list[dict[str, Any]] = [

@@ -52,18 +52,21 @@ class Block(nn.Module):
         self.scale1 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
         self.scale2 = nn.Parameter(torch.ones(width)) if block.layer_scale else None
 
-    def forward(self, stream: Stream, plain: bool = True, observe: Observe = ignore) -> Stream:
+    def forward(
+        self, stream: Stream, plain: bool = True, observe: Observe = ignore, inside: bool = True
+    ) -> Stream:
         """The tokens that enter (B, N, width) to those that leave; `plain` where no LayerNorm reuses any."""
+        within = observe if inside else ignore
         stream = self.pooled(stream)
         observe("residual1", stream.tokens)
         x, stream = self.normalise(0, stream, plain)
-        attended = self.attention(x, observe)
+        attended = self.attention(x, within)
         attended = attended if self.scale1 is None else attended * self.scale1
         observe("update1", attended)
         stream = Stream(stream.tokens + attended, stream.factor)
         observe("residual2", stream.tokens)
         x, stream = self.normalise(1, stream, plain)
-        changed = self.mlp(x, observe)
+        changed = self.mlp(x, within)
         changed = changed if self.scale2 is None else changed * self.scale2
         observe("update2", changed)
         return Stream(stream.tokens + changed, stream.factor)
@@ -82,14 +85,14 @@ class Block(nn.Module):
     def attention(self, x: Tensor, observe: Observe) -> Tensor:
         """Tokens (B, N, width) to tokens."""
         batch, tokens, width = x.shape
+        if self.softmax.only == "static_attn" and observe is ignore:
+            return self.out(self._mixed_by_position(x))
         qkv = self.qkv(x)
         observe("qkv", qkv)
         split = qkv.view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, H, N, D)
         if self.softmax.only == "softmax" and observe is ignore:
             mixed = softmax_attention(q, k, v)
-        elif self.softmax.only == "static_attn" and observe is ignore:
-            mixed = self.softmax.get_parameter("static_attn.w").to(v.dtype) @ v  # No scores are read.
         else:
             scores = (q * (1.0 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)  # (B, H, N, N)
             observe("score", scores)
@@ -98,6 +101,14 @@ class Block(nn.Module):
             mixed = weights.to(v.dtype) @ v
         observe("mixed", mixed)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+
+    def _mixed_by_position(self, x: Tensor) -> Tensor:
+        """What all static heads pass on (B, N, width), without a q, a k or a score."""
+        width = x.shape[-1]
+        v = F.linear(x, self.qkv.weight[2 * width :], self.qkv.bias[2 * width :])
+        v = v.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, D)
+        mixed = self.softmax.get_parameter("static_attn.w").to(v.dtype) @ v
+        return mixed.transpose(1, 2).reshape(x.shape)
 
     def mlp(self, x: Tensor, observe: Observe) -> Tensor:
         """Tokens (B, N, width) to tokens."""
@@ -161,11 +172,14 @@ class Student(nn.Module):
         setting = {"gelu": self.spec.gelu, "softmax": self.spec.tokens_in(layer)}[kind]
         return Sites(kind, shape, owners, setting, self.exact[kind], self.stand_in[kind])
 
-    def forward(self, images: Tensor, observe: Observe = ignore) -> Tensor:
-        """Images (B, C, S, S) to logits (B, classes)."""
+    def forward(self, images: Tensor, observe: Observe = ignore, inside: bool = True) -> Tensor:
+        """Images (B, C, S, S) to logits (B, classes).
+
+        Unless `inside`, nothing is observed within attention and MLP, which then take their short ways.
+        """
         stream, plain = Stream(self.embed(images)), self.plain_norms
         for i, block in enumerate(self.blocks):
-            stream = block(stream, plain, _under(f"blocks.{i}.", observe))
+            stream = block(stream, plain, _under(f"blocks.{i}.", observe), inside)
         observe("residual", stream.tokens)
         return self.head(self.read(stream))
 
