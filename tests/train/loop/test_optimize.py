@@ -5,7 +5,7 @@ from __future__ import annotations
 from privit.config import FinetuneConfig, SearchConfig, from_json, to_json
 from privit.plan import uniform_plan
 from privit.spec import vit_spec
-from privit.train.loop.optimize import make_optimizer
+from privit.train.loop.optimize import is_coefficient, make_optimizer
 from privit.train.student.vit import Student
 
 SPEC = vit_spec(8, 4, 16, 2, 2, 3, channels=1)
@@ -42,3 +42,15 @@ def test_a_rate_as_usual_is_written_as_before_there_was_one() -> None:
     slow = FinetuneConfig(operator_rate=0.1)
     assert from_json(FinetuneConfig, to_json(slow)) == slow
     assert FinetuneConfig(operator_rate=-1).problems() == ["operator_rate is -1, below zero"]
+
+
+def test_static_attention_learns_as_fast_as_weights() -> None:
+    student = Student(SPEC)
+    student.set_plan(uniform_plan(SPEC, "quadratic", "static_attn"))
+    groups = make_optimizer(student, FinetuneConfig(learning_rate=1e-3, operator_rate=0.1), None).param_groups
+    found = {name: group["base"] for group in groups for name in group["param_names"]}
+    assert found["blocks.0.softmax.static_attn.w"] == 1e-3
+    assert found["blocks.0.gelu.quadratic.q2"] == 1e-4
+    assert not is_coefficient("blocks.0.softmax.static_attn.w")
+    assert not is_coefficient("blocks.0.qkv.weight")
+    assert is_coefficient("blocks.1.norm.reused_norm.s")
