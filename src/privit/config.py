@@ -117,7 +117,8 @@ class SearchConfig(TrainConfig):
     `kinds` are switched; LayerNorms only where they are named. `tokens` in each block, class token
     included, pool patches where they fall; none: all stay to the end.
     `price` is the unit of budgets in cost, `free` an operator for each kind that costs less than the
-    stand-in: a third choice, which only budgets in cost make use of.
+    stand-in: a third choice, which only budgets in cost make use of. Losses are measured one group at a time
+    in the untouched model; `weigh` says by kind how many times they count in a plan for a cost.
     """
 
     epochs: int = 200
@@ -137,6 +138,7 @@ class SearchConfig(TrainConfig):
     exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
     stand_in: dict[str, str] = field(default_factory=lambda: dict(STAND_IN))
     free: dict[str, str] = field(default_factory=dict)
+    weigh: dict[str, float] = field(default_factory=dict)
     price: Price | None = None
     start: Literal["teacher", "random"] = "teacher"
     distill: bool = True
@@ -160,6 +162,7 @@ class SearchConfig(TrainConfig):
         found += budgets_problems(self.budgets, self.price)
         for kind, name in self.free.items():
             found += refusals(partial(operator, name, kind))
+        found += weigh_problems(self.weigh)
         # Adam moves a switch by about its learning rate a step, so dead switches jitter by a few of them.
         if self.epsilon < 10 * self.switch_learning_rate * (1 - 1e-9):
             found.append(
@@ -213,6 +216,16 @@ class FinetuneConfig(TrainConfig):
         for old, new in self.swap.items():
             found += refusals(partial(_swapped, old, new))
         return found
+
+
+def weigh_problems(weigh: Mapping[str, float]) -> list[str]:
+    """Everything that is wrong with what losses of each kind count, in sentences."""
+    found = [f"weigh names {kind!r}; known: {', '.join(KINDS)}" for kind in weigh if kind not in KINDS]
+    return found + [
+        f"{kind} is weighed {value!r} times, not a finite number above zero"
+        for kind, value in weigh.items()
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf
+    ]
 
 
 def _swapped(old: str, new: str) -> None:

@@ -44,6 +44,7 @@ def as_before_norms(settings: Mapping[str, Any], stand_in: str | None = None) ->
         "candidates": (False,),
         "kept": ({},),
         "hidden": (0.0,),
+        "weigh": ({},),
     }
     found = {name: value for name, value in settings.items() if value not in news.get(name, ())}
     for name in found.keys() & _NORM.keys():

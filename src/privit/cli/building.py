@@ -113,7 +113,8 @@ def fit(
         run: The teacher's run.
         out: The run's folder; `privit finetune` and `privit export` take it.
         gelu: Stand-in for GELU: quadratic or affine (or an unfitted one).
-        softmax: Stand-in for softmax: quadratic_attn, linear_attn or constant_attn (or an unfitted one).
+        softmax: Stand-in for softmax: quadratic_attn, linear_attn, static_attn or constant_attn (or an
+            unfitted one).
         norm: Stand-in for LayerNorm: reused_norm (the first stays exact), linear_norm or fixed_norm; all
             LayerNorms stay exact if absent.
         kept_gelu_tokens: GELU tokens that each layer keeps exact, separated by commas, or one number for

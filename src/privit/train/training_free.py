@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from privit.config import SearchConfig
+from privit.config import SearchConfig, weigh_problems
 from privit.cost.budgets.budget import Budget, budgets_problems
 from privit.cost.budgets.price import Price
 from privit.data.datasets import Data, preprocess_split
@@ -34,6 +34,7 @@ from privit.train.descent.afford import (
     measured_losses,
     refuse_below_floor,
     settle,
+    weighed,
 )
 from privit.train.descent.caps import caps_of
 from privit.train.descent.cost_ground import known_measures
@@ -64,13 +65,14 @@ NOTHING = Budget(dict.fromkeys(PAPER_KINDS, 0))
 class TrainingFreeConfig:
     """What a run without training may keep, what stands elsewhere, and how that is fitted.
 
-    `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in cost
-    need a `price`, and have a third choice for each kind that `free` names. `tokens` are those of each block;
-    with `choose_tokens` the one budget in cost decides where patches are pooled, and to how many.
-    Under a price, at most `most_reused` LayerNorms in a row reuse another's factor. Budgets that are only
-    `candidates` of a later choice are met more quickly and less nearly, left out where no fitted plan meets
-    them, and see no test image. Where budgets leave nothing, `kept` counts by kind the sites that each layer
-    keeps exact (one count alone: every layer); they lie where `plan_from_counts` puts them by the fit's seed.
+    `score_images` of the fit's images are used to measure what each site's replacement costs. Budgets in
+    cost need a `price`, have a third choice for each kind that `free` names, and count a kind's losses as
+    often as `weigh` says. `tokens` are those of each block; with `choose_tokens` the one budget in cost
+    decides where patches are pooled, and to how many. Under a price, at most `most_reused` LayerNorms in a
+    row reuse another's factor. Budgets that are only `candidates` of a later choice are met more quickly
+    and less nearly, left out where no fitted plan meets them, and see no test image. Where budgets leave
+    nothing, `kept` counts by kind the sites that each layer keeps exact (one count alone: every layer);
+    they lie where `plan_from_counts` puts them by the fit's seed.
     """
 
     budgets: tuple[Budget, ...] = (NOTHING,)
@@ -78,6 +80,7 @@ class TrainingFreeConfig:
     exact: dict[str, str] = field(default_factory=lambda: dict(UNTOUCHED))
     stand_in: dict[str, str] = field(default_factory=lambda: dict(FITTED))
     free: dict[str, str] = field(default_factory=dict)
+    weigh: dict[str, float] = field(default_factory=dict)
     price: Price | None = None
     tokens: tuple[int, ...] = ()
     choose_tokens: bool = False
@@ -94,7 +97,7 @@ class TrainingFreeConfig:
 
     def problems(self) -> list[str]:
         """Everything that is wrong with these settings, in sentences."""
-        found = self.fit.problems() + budgets_problems(self.budgets, self.price)
+        found = self.fit.problems() + budgets_problems(self.budgets, self.price) + weigh_problems(self.weigh)
         if not self.score_images > 0:
             found.append(f"score_images is {self.score_images}, not above zero")
         if self.choose_tokens and (self.price is None or len(self.budgets) != 1):
@@ -137,6 +140,7 @@ class TrainingFreeConfig:
             exact,
             stand_in,
             free,
+            dict(search.weigh),
             search.price,
             tokens,
             most_reused=most_reused,
@@ -314,7 +318,7 @@ def _chosen_tokens(
             teacher,
             config.granularity,
             options,
-            losses,
+            weighed(losses, config.weigh),
             measure_ranges(teacher.student(), pixels),
             price,
             float(config.budgets[0].cost or 0),
@@ -340,7 +344,8 @@ def _paid(
     spec, granularity = start.subject.spec, config.granularity
     tell("measuring what every site's stand-ins lose")
     measured = known_measures(run, start, options, granularity, pixels, config.fit, config.score_images)
-    known = (measured.losses, dict(measured.ranges), config.most_reused, not config.candidates)
+    losses = weighed(measured.losses, config.weigh)
+    known = (losses, dict(measured.ranges), config.most_reused, not config.candidates)
     found = Affordable(spec, granularity, price, options, *known)
     cuts: dict[str, Student] = {}
     costs, most = {}, None

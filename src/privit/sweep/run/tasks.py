@@ -60,7 +60,7 @@ class Cell:
 
 
 UNTRAINED_SETTINGS = (
-    *("budgets", "granularity", "kinds", "tokens", "exact", "stand_in", "free", "price", "seed"),
+    *("budgets", "granularity", "kinds", "tokens", "exact", "stand_in", "free", "weigh", "price", "seed"),
 )
 """What of a search's settings matters without training."""
 NO_BUDGET = Budget({}, "all")

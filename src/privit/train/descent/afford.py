@@ -95,6 +95,11 @@ def losses_of(options: Mapping[str, tuple[str, ...]], scores: Mapping[str, Score
     }
 
 
+def weighed(losses: Losses, weigh: Mapping[str, float]) -> Losses:
+    """Losses by kind, each as many times as it is to count."""
+    return {kind: [weigh.get(kind, 1.0) * layer for layer in layers] for kind, layers in losses.items()}
+
+
 @dataclass
 class Affordable:
     """Plans by budget for one model: options, losses and price are given, ranges may change.

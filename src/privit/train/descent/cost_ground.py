@@ -18,7 +18,13 @@ from privit.cost.budgets.price import Price
 from privit.data.datasets import Data, preprocess_split
 from privit.runs import Run, read_arrays, read_json, write_arrays, write_text
 from privit.spec import KINDS, Granularity, sites
-from privit.train.descent.afford import Affordable, choices_of, measured_losses, refuse_below_floor
+from privit.train.descent.afford import (
+    Affordable,
+    choices_of,
+    measured_losses,
+    refuse_below_floor,
+    weighed,
+)
 from privit.train.fitting.fit import FitConfig, fit_images
 from privit.train.fixed_point.ranges import measure_ranges
 from privit.train.stages import Model
@@ -43,7 +49,9 @@ def cost_ground(run: Run, teacher: Model, data: Data, config: SearchConfig, pric
     pixels = _pixels(teacher, data, fitting)
     images = min(SCORE_IMAGES, len(pixels))
     known = known_measures(run, teacher, options, config.granularity, pixels, fitting, images)
-    found = Affordable(spec, config.granularity, price, options, known.losses, dict(known.ranges))
+    found = Affordable(
+        spec, config.granularity, price, options, weighed(known.losses, config.weigh), dict(known.ranges)
+    )
     return Ground(found, known.spare, pixels)
 
 
