@@ -33,7 +33,7 @@ def losses() -> dict[str, list[np.ndarray]]:
 
 
 def fitted_rows(times: float) -> int:
-    """Softmax rows that are more than static in a plan a third of the way from the cheapest to the dearest."""
+    """Rows that are more than static in a plan a third of the way from the cheapest to the dearest."""
     price = Price("bytes", "semi2k-benchmark")
     found = Affordable(SPEC, Granularity(), price, OPTIONS, weighed(losses(), {"softmax": times}), {})
     least, most = found.ladder.floor, found.ladder.cost(len(found.ladder.rungs) - 1)
