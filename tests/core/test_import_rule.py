@@ -77,8 +77,8 @@ def rooms(names: set[str]) -> set[str]:
     return {parts[1] if parts[1] in ROOMS else "core" for parts in inside}
 
 
-# These lie beside the core and stand above rooms: a config of training names the unit of a cost budget.
-ABOVE = {SOURCE / name for name in ("__init__.py", "__main__.py", "demo.py", "config.py")}
+# These lie beside the core and stand above rooms: a config of training, and so a preset, has budgets in cost.
+ABOVE = {SOURCE / name for name in ("__init__.py", "__main__.py", "demo.py", "config.py", "presets.py")}
 RULED = [path for path in FILES if room_of(path) in MAY_IMPORT and path not in ABOVE]
 
 
